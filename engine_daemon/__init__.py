@@ -1,0 +1,1 @@
+"""The resident half of llm-inspect: hub, tokens and worker processes, and their client."""

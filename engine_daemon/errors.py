@@ -1,0 +1,44 @@
+"""The one error type that reaches users, and the exit codes of every command.
+
+Knows nothing of sockets, models or screens.
+"""
+
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    """Exit codes of `llm-inspect`, the same for every command."""
+
+    DONE = 0
+    DIFFERENT = 1
+    USAGE = 2
+    MODEL = 3
+    DAEMON = 4
+    ENGINE = 5
+    RECORDING = 6
+    TIMEOUT = 124
+    INTERRUPTED = 130
+
+
+class InspectError(Exception):
+    """An error a person can act on.
+
+    Args:
+        message: what happened, one line, without a final full stop needed.
+        hint: what to do next, one line; empty when the message says it.
+        exit_code: what the command exits with.
+        code: short machine-readable name, as on the wire (`busy`, `no_engine`, `bad_arg` …).
+    """
+
+    def __init__(
+        self, message: str, hint: str = "", *, exit_code: Exit = Exit.USAGE, code: str = "error"
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.exit_code = exit_code
+        self.code = code
+
+    def lines(self) -> str:
+        """The one or two lines for stderr."""
+        return f"{self.message}\n{self.hint}" if self.hint else self.message

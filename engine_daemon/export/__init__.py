@@ -1,0 +1,1 @@
+"""Exporters: a recording or a live session as other formats."""

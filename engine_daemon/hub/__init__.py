@@ -1,0 +1,1 @@
+"""The hub process: one log a session, many viewers, supervised children."""

@@ -1,0 +1,173 @@
+"""Where things lie: runtime directory, logs, models, configuration (CONTRACT section 6).
+
+Makes and verifies directories; knows nothing of what is put in them.
+"""
+
+import hashlib
+import os
+import re
+import socket
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from engine_daemon.errors import Exit, InspectError
+
+APP: Final = "llm-inspect"
+DEFAULT_NAME: Final = "default"
+SOCKET_PATH_LIMIT: Final = 107
+"""Bytes of a Unix socket path that every Linux accepts."""
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+def check_name(name: str) -> str:
+    """The daemon's name if it is a legal one; InspectError otherwise."""
+    if not _NAME.fullmatch(name):
+        raise InspectError(
+            f"{name!r} is no daemon name", "Use 1-64 characters of A-Z a-z 0-9 . _ -"
+        )
+    return name
+
+
+def short_hash(name: str) -> str:
+    """First 8 hex digits of SHA-256 of `name`: short and safe in paths."""
+    return hashlib.sha256(name.encode()).hexdigest()[:8]
+
+
+def host() -> str:
+    """This machine's name as used for folders and in recordings."""
+    return re.sub(r"[^A-Za-z0-9._-]", "_", socket.gethostname()) or "localhost"
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """The directories and files of one daemon. None of them is made by asking for it."""
+
+    name: str
+    runtime: Path
+    state: Path
+    cache: Path
+    config: Path
+
+    @property
+    def viewer_socket(self) -> Path:
+        """ROUTER for viewers."""
+        return self.runtime / "v.sock"
+
+    @property
+    def engine_socket(self) -> Path:
+        """ROUTER for worker ranks and the tokens process."""
+        return self.runtime / "e.sock"
+
+    @property
+    def lock(self) -> Path:
+        """flock held for the daemon's life."""
+        return self.runtime / "lock"
+
+    @property
+    def connection(self) -> Path:
+        """`conn.json`, written after every bind."""
+        return self.runtime / "conn.json"
+
+    @property
+    def pieces(self) -> Path:
+        """Table id → bytes (`protocol.pieces`)."""
+        return self.runtime / "pieces.bin"
+
+    @property
+    def options(self) -> Path:
+        """What the daemon was last started with."""
+        return self.state / "options.json"
+
+    @property
+    def log(self) -> Path:
+        """The daemon's own log file."""
+        return self.state / "daemon.log"
+
+    @property
+    def recordings(self) -> Path:
+        """One `<session>.lir` a session."""
+        return self.state / "recordings"
+
+    @property
+    def engine_counter(self) -> Path:
+        """How often a worker was started under this name."""
+        return self.state / "engine.count"
+
+
+def runtime_base() -> Path:
+    """The folder that holds one folder a daemon."""
+    chosen = os.environ.get("LLM_INSPECT_RUNTIME_DIR")
+    return Path(chosen) if chosen else Path(f"/tmp/llmi-{os.getuid()}")
+
+
+def _xdg(variable: str, fallback: str) -> Path:
+    """`$variable/llm-inspect`; a relative value counts as unset, as the XDG rule says."""
+    chosen = os.environ.get(variable, "")
+    return (Path(chosen) if os.path.isabs(chosen) else Path.home() / fallback) / APP
+
+
+def paths_for(
+    name: str = DEFAULT_NAME,
+    *,
+    state: Path | None = None,
+    cache: Path | None = None,
+    config: Path | None = None,
+) -> Paths:
+    """The paths of daemon `name`; the arguments are `config.toml [paths]` where it has any.
+
+    Raises InspectError when the runtime directory is too deep for a socket.
+    """
+    runtime = runtime_base() / short_hash(check_name(name))
+    if len(os.fsencode(runtime / "v.sock")) > SOCKET_PATH_LIMIT:
+        raise InspectError(
+            f"the runtime directory is too deep for a socket: {runtime}",
+            "Set LLM_INSPECT_RUNTIME_DIR to a short path, for example /tmp/me",
+            exit_code=Exit.DAEMON,
+        )
+    state_base = state or _xdg("XDG_STATE_HOME", ".local/state")
+    return Paths(
+        name=name,
+        runtime=runtime,
+        state=state_base / host() / short_hash(name),
+        cache=cache or _xdg("XDG_CACHE_HOME", ".cache"),
+        config=config or _xdg("XDG_CONFIG_HOME", ".config"),
+    )
+
+
+def make_private(directory: Path) -> None:
+    """Create `directory` 0700 if missing, and refuse one that is not ours alone.
+
+    Raises InspectError when it is a symbolic link, no directory, or another user's. Bits of group
+    and others are taken away when the directory is ours (a shared daemon leaves 0711 behind).
+    """
+    directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    directory.mkdir(mode=0o700, exist_ok=True)
+    info = os.lstat(directory)
+    mode = stat.S_IMODE(info.st_mode)
+    if not stat.S_ISDIR(info.st_mode):
+        problem = "is not a directory"
+    elif info.st_uid != os.getuid():
+        problem = f"belongs to uid {info.st_uid}"
+    elif mode & 0o066:
+        problem = f"is open to others (mode {mode:o})"
+    else:
+        if mode != 0o700:
+            os.chmod(directory, 0o700)
+        return
+    raise InspectError(
+        f"{directory} {problem}; refusing to put sockets there",
+        "Remove it, or set LLM_INSPECT_RUNTIME_DIR to a directory of your own",
+        exit_code=Exit.DAEMON,
+    )
+
+
+def make_runtime(paths: Paths) -> None:
+    """The daemon's runtime directory, private; so is the default folder above it.
+
+    A folder chosen with LLM_INSPECT_RUNTIME_DIR keeps the mode its owner gave it.
+    """
+    if "LLM_INSPECT_RUNTIME_DIR" not in os.environ:
+        make_private(paths.runtime.parent)
+    make_private(paths.runtime)

@@ -1,0 +1,290 @@
+"""What viewers and hub say to each other: message bodies and the commands inside them.
+
+The envelope around them is in `codec`. Knows no sockets.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from engine_daemon.protocol.state import State
+from engine_daemon.protocol.values import Record, Sampler
+
+Role = Literal["observer", "controller"]
+
+
+class PromptSpec(Record, frozen=True, kw_only=True):
+    """A prompt as a person gave it.
+
+    `text` is byte-exact UTF-8. `template`: apply the model's chat template with `system`.
+    `specials` false: text that looks like a special token stays text.
+    """
+
+    text: bytes
+    template: bool = False
+    system: bytes | None = None
+    specials: bool = True
+
+
+class At(Record, frozen=True, kw_only=True):
+    """Guard: the place the sender believed the session to be at."""
+
+    branch: int
+    step: int
+
+
+# Commands -------------------------------------------------------------------------------------
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", omit_defaults=True):
+    """Base of what may be asked of a session or the daemon."""
+
+
+class Open(Command, frozen=True, kw_only=True, tag="open"):
+    """Open a session. `run_to` 0 stops at the first distribution, None runs until it ends."""
+
+    prompt: PromptSpec
+    title: str = ""
+    sampler: Sampler = Sampler()
+    candidates: int = 20
+    cache_mode: Literal["kv", "none"] = "kv"
+    max_steps: int | None = None
+    limit_tokens: int | None = None
+    run_to: int | None = 0
+
+
+class RunTo(Command, frozen=True, kw_only=True, tag="run_to"):
+    """Go on until the session is pending at `step`; None: until something stops it."""
+
+    step: int | None
+
+
+class Pause(Command, frozen=True, kw_only=True, tag="pause"):
+    """Stand at the next pending step. Always accepted."""
+
+
+class Force(Command, frozen=True, kw_only=True, tag="force"):
+    """Append `id` at the pending step, whatever its probability."""
+
+    id: int
+
+
+class SetSampler(Command, frozen=True, kw_only=True, tag="set_sampler"):
+    """Another sampler from the pending step on; re-evaluates it without a forward."""
+
+    sampler: Sampler
+
+
+class Close(Command, frozen=True, kw_only=True, tag="close"):
+    """End the session; its recording stays."""
+
+
+class StopDaemon(Command, frozen=True, kw_only=True, tag="stop_daemon"):
+    """Leave cleanly, within two seconds."""
+
+
+AnyCommand = Open | RunTo | Pause | Force | SetSampler | Close | StopDaemon
+
+# Reads ----------------------------------------------------------------------------------------
+
+
+class Ask(msgspec.Struct, frozen=True, kw_only=True, tag_field="what", omit_defaults=True):
+    """Base of reads: never logged, never delay a step."""
+
+
+class AskEvents(Ask, frozen=True, kw_only=True, tag="events"):
+    """The bytes of these events of the session."""
+
+    seqs: list[int]
+
+
+class AskEncode(Ask, frozen=True, kw_only=True, tag="encode"):
+    """Tokenise without opening anything; needs no session."""
+
+    prompt: PromptSpec
+
+
+class AskStacks(Ask, frozen=True, kw_only=True, tag="stacks"):
+    """Python stacks of the worker."""
+
+
+AnyAsk = AskEvents | AskEncode | AskStacks
+
+# Viewer → hub ---------------------------------------------------------------------------------
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Base of message bodies; the header's `t` names the type."""
+
+
+class Hello(Message, frozen=True, kw_only=True):
+    """First words of a viewer. `min`/`max`: protocol majors it speaks."""
+
+    min: int
+    max: int
+    caps: list[str]
+    client: str
+    who: str
+    want: Literal["observe", "control"] = "control"
+    resume: bytes | None = None
+
+
+class Sub(Message, frozen=True, kw_only=True):
+    """Follow a session's log from event `start`; `win_bytes` is the credit."""
+
+    session: str
+    start: int = msgspec.field(name="from")
+    win_bytes: int
+    snapshot: bool = False
+
+
+class Unsub(Message, frozen=True, kw_only=True):
+    """Stop following."""
+
+    session: str
+
+
+class Ack(Message, frozen=True, kw_only=True):
+    """Everything before `next` has arrived; returns the credit it used."""
+
+    session: str
+    next: int
+
+
+class Cmd(Message, frozen=True, kw_only=True):
+    """A command. `cmd` is its idempotency key; `at` is required where it changes the engine."""
+
+    cmd: bytes
+    epoch: bytes
+    do: AnyCommand
+    session: str | None = None
+    lease_no: int = 0
+    at: At | None = None
+
+
+class AskRequest(Message, frozen=True, kw_only=True):
+    """A read; answered with `answer` to the header's id."""
+
+    ask: AnyAsk
+    session: str | None = None
+
+
+class Ping(Message, frozen=True, kw_only=True):
+    """Liveness of the viewer's loop: its lag in events and its next event."""
+
+    lag: int = 0
+    next: int = 0
+
+
+# Hub → viewer ---------------------------------------------------------------------------------
+
+
+class Limits(Record, frozen=True, kw_only=True):
+    """What the hub refuses beyond, in bytes."""
+
+    body_bytes: int
+    text_bytes: int
+
+
+class Welcome(Message, frozen=True, kw_only=True):
+    """The viewer is attached."""
+
+    ver: str
+    tool: str
+    caps: list[str]
+    ep: bytes
+    viewer: bytes
+    role: Role
+    limits: Limits
+    state: State
+
+
+class Refuse(Message, frozen=True, kw_only=True):
+    """The viewer cannot be attached; `min`/`max` are the hub's protocol majors."""
+
+    code: str
+    text: str
+    min: int
+    max: int
+
+
+class StateMessage(Message, frozen=True, kw_only=True):
+    """Everything that is, now; the last one wins."""
+
+    state: State
+
+
+class Batch(Message, frozen=True, kw_only=True):
+    """Events [`start`, `to`) of a session; `head` = events in the log, `durable` = on disk.
+
+    `ev` holds the very bytes that lie in the log.
+    """
+
+    session: str
+    start: int = msgspec.field(name="from")
+    to: int
+    head: int
+    durable: int
+    ev: list[tuple[int, bytes]]
+
+
+class Reply(Message, frozen=True, kw_only=True):
+    """To a command, at once; its outcome is an event with the command's id as cause."""
+
+    cmd: bytes
+    status: Literal["accepted", "rejected"]
+    code: str = ""
+    message: str = ""
+    hint: str = ""
+    session: str | None = None
+    at: At | None = None
+
+
+class Answer(Message, frozen=True, kw_only=True):
+    """To a read: `data` by kind, or `code` `gone|busy|no_engine|bad_arg`.
+
+    `events`: `ev`; `encode`: `prompt` is a packed `PromptSet`; `stacks`: `text`.
+    """
+
+    code: str = ""
+    message: str = ""
+    ev: list[tuple[int, bytes]] | None = None
+    prompt: bytes | None = None
+    text: str | None = None
+
+
+class Pong(Message, frozen=True, kw_only=True):
+    """Answer to `ping`: log head and durable count of the followed session."""
+
+    head: int = 0
+    durable: int = 0
+
+
+class ErrorMessage(Message, frozen=True, kw_only=True):
+    """A message could not be used: `bad_frames`, `bad_body`, `too_big`, `slow_down`, `no_hello`."""
+
+    code: str
+    message: str
+    limit: int | None = None
+
+
+FROM_VIEWER: dict[str, type[Message]] = {
+    "hello": Hello,
+    "sub": Sub,
+    "unsub": Unsub,
+    "ack": Ack,
+    "cmd": Cmd,
+    "ask": AskRequest,
+    "ping": Ping,
+}
+FROM_HUB: dict[str, type[Message]] = {
+    "welcome": Welcome,
+    "refuse": Refuse,
+    "state": StateMessage,
+    "batch": Batch,
+    "reply": Reply,
+    "answer": Answer,
+    "pong": Pong,
+    "error": ErrorMessage,
+}
+"""The header's `t` and the body it announces, each way."""

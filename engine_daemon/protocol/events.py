@@ -1,0 +1,283 @@
+"""What happened to a session: the tagged structs that make its log.
+
+An event is packed once by whoever produces it; those bytes go on the wire and into the recording
+unchanged. The hub's `seq` stands beside the bytes, never in them. Knows no sockets and no files.
+
+Only additive change: a new field has a default, a kind or key is never used twice.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from engine_daemon.protocol.packing import split, unpack_ints
+from engine_daemon.protocol.values import (
+    CacheReport,
+    Candidates,
+    ModelInfo,
+    Restored,
+    Sampler,
+    Work,
+)
+
+FORMAT = 1
+"""Major number of the recording format; a reader refuses a higher one."""
+
+Phase = Literal["prefill", "decode"]
+How = Literal["greedy", "sampled", "forced"]
+StepStop = Literal["eos", "length", "context", "condition", "user"]
+StopReason = Literal[
+    "goal",
+    "pause",
+    "condition",
+    "timeout",
+    "eos",
+    "length",
+    "context",
+    "no_memory",
+    "error",
+    "engine_lost",
+    "disk_full",
+]
+NO_OFFSET = 0xFFFFFFFF
+"""In `PromptTokens.starts`/`ends`: normalisation leaves no place in the text for this token."""
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="k", omit_defaults=True):
+    """Base of every event. `t_ns` monotonic, `wall_ns` Unix time; `cause` the command's id."""
+
+    t_ns: int
+    wall_ns: int
+    branch: int = 0
+    step: int = 0
+    cause: bytes | None = None
+
+
+class Opened(Event, frozen=True, kw_only=True, tag="Opened"):
+    """Frame 0 of every log, written before anything else is known."""
+
+    format: int
+    session: str
+    created_ns: int
+    host: str
+    name: str
+    tool: str
+    title: str
+
+
+class EngineStarted(Event, frozen=True, kw_only=True, tag="EngineStarted"):
+    """The engine that serves the session from here on. `engine` counts starts of the worker."""
+
+    engine: int
+    backend: str
+    synthetic: bool
+    weights_id: str
+    tokenizer_id: str
+    eos_ids: list[int]
+    model: ModelInfo
+
+
+class EngineLost(Event, frozen=True, kw_only=True, tag="EngineLost"):
+    """The engine died. Exactly one of `signal` (its name) and `exit_code` is set."""
+
+    engine: int
+    rank: int
+    signal: str | None = None
+    exit_code: int | None = None
+    message: str = ""
+
+
+class SessionSet(Event, frozen=True, kw_only=True, tag="SessionSet"):
+    """What belongs to the session and not to the daemon; logged once at opening."""
+
+    candidates: int
+    cache_mode: Literal["kv", "none"]
+    limit_tokens: int | None
+    max_steps: int | None
+
+
+class PromptSet(Event, frozen=True, kw_only=True, tag="PromptSet"):
+    """The prompt, tokenised.
+
+    `text` is what was tokenised (after the template), as UTF-8; `normalised` what the tokenizer's
+    normaliser made of it, when that differs. Columns, one entry a token: `ids` u32, `special` u8,
+    `added` u8 (1 = put there by the tokenizer: contributes no text), `starts`/`ends` u32 byte
+    offsets into `text` (`NO_OFFSET` = none), `piece_len` u16 and `pieces`.
+    """
+
+    text: bytes
+    normalised: bytes | None
+    template: bool
+    seed: int
+    warnings: list[str]
+    tokenize_ms: float
+    ids: bytes
+    special: bytes
+    added: bytes
+    starts: bytes
+    ends: bytes
+    piece_len: bytes
+    pieces: bytes
+
+    def tokens(self) -> "list[PromptToken]":
+        """The columns as rows; ValueError when they do not fit each other."""
+        return [
+            PromptToken(
+                i,
+                piece,
+                bool(special),
+                bool(added),
+                None if start == NO_OFFSET else start,
+                None if end == NO_OFFSET else end,
+            )
+            for i, piece, special, added, start, end in zip(
+                unpack_ints("I", self.ids),
+                split(self.pieces, unpack_ints("H", self.piece_len)),
+                self.special,
+                self.added,
+                unpack_ints("I", self.starts),
+                unpack_ints("I", self.ends),
+                strict=True,
+            )
+        ]
+
+
+class PromptToken(msgspec.Struct, frozen=True):
+    """One token of the prompt; it contributes `piece` to the text unless `added`."""
+
+    id: int
+    piece: bytes
+    special: bool
+    added: bool
+    start: int | None
+    end: int | None
+
+
+class PromptRejected(Event, frozen=True, kw_only=True, tag="PromptRejected"):
+    """The prompt cannot be used (empty, too long, template failed); the session is closed next."""
+
+    code: str
+    message: str
+    hint: str = ""
+
+
+class SamplerSet(Event, frozen=True, kw_only=True, tag="SamplerSet"):
+    """The sampler in force from this step on; `salt` as in the rule for the draw."""
+
+    sampler: Sampler
+    salt: int = 0
+
+
+class Commanded(Event, frozen=True, kw_only=True, tag="Commanded"):
+    """The hub accepted a command: everyone sees who did what. `op` as in `commands.Command`.
+
+    `goal` is the step that a `run_to` leads to (None = until something stops it).
+    """
+
+    op: str
+    who: str
+    goal: int | None = None
+    id: int | None = None
+
+
+class Predicted(Event, frozen=True, kw_only=True, tag="Predicted"):
+    """Forward done: the distribution for step `step` exists, nothing is picked yet.
+
+    `position` tokens before it; `processed` positions this forward read. `entropy_bits`,
+    `logsumexp` (natural), `margin` and `tail_prob` are of the raw distribution; `ties_cut` when
+    the K-th candidate's logit equals the next one's. Times in milliseconds; `probe_ms` is the
+    cost of looking, `waited_ms` other sessions' turns, `after_pause` marks a forward that came
+    right after standing still.
+    """
+
+    phase: Phase
+    position: int
+    processed: int
+    candidates: Candidates
+    ties_cut: bool
+    entropy_bits: float
+    logsumexp: float
+    margin: float
+    tail_prob: float
+    forward_ms: float
+    probe_ms: float
+    tokenize_ms: float = 0.0
+    waited_ms: float = 0.0
+    ranks_ms: list[float] | None = None
+    after_pause: bool = False
+    cache: CacheReport
+    work: Work
+    restored: Restored | None = None
+
+
+class Stepped(Event, frozen=True, kw_only=True, tag="Stepped"):
+    """The token of step `step` is part of the sequence.
+
+    `logit` raw, `final_logprob` what the draw used, `rank` 1 + number of strictly greater raw
+    logits, `draw` the uniform number u (sampled picks only). `total_ms` is the step's own work:
+    tokenize + forward + probe + pick + append.
+    """
+
+    id: int
+    piece: bytes
+    special: bool
+    logit: float
+    final_logprob: float
+    rank: int
+    how: How
+    draw: float | None = None
+    pick_ms: float
+    append_ms: float
+    total_ms: float
+    stop: StepStop | None = None
+
+
+class Stopped(Event, frozen=True, kw_only=True, tag="Stopped"):
+    """The session stands. `pending`: a distribution for `step` exists and nothing is picked.
+
+    `need_bytes`/`have_bytes` only with `no_memory`.
+    """
+
+    reason: StopReason
+    pending: bool
+    message: str = ""
+    need_bytes: int | None = None
+    have_bytes: int | None = None
+
+
+class Closed(Event, frozen=True, kw_only=True, tag="Closed"):
+    """Last frame of a log that was closed cleanly. `count` events came before it."""
+
+    count: int
+    by: str
+
+
+class Reopened(Event, frozen=True, kw_only=True, tag="Reopened"):
+    """The log was taken up again by daemon life `epoch`; `lost_bytes` a torn tail cut off."""
+
+    epoch: bytes
+    lost_bytes: int
+
+
+EVENTS: tuple[type[Event], ...] = (
+    Opened,
+    EngineStarted,
+    EngineLost,
+    SessionSet,
+    PromptSet,
+    PromptRejected,
+    SamplerSet,
+    Commanded,
+    Predicted,
+    Stepped,
+    Stopped,
+    Closed,
+    Reopened,
+)
+"""Every kind of event; the codec and the golden files go by this table."""
+
+
+class UnknownEvent(msgspec.Struct, frozen=True):
+    """An event of a kind this version does not know: kept and skipped, never fatal."""
+
+    kind: str

@@ -1,0 +1,56 @@
+"""Arrays inside message bodies: little-endian columns of one kind each.
+
+Knows `array` and byte order only; what a column means stands where it is declared.
+"""
+
+import sys
+from array import array
+from collections.abc import Iterable
+from itertools import accumulate, pairwise
+from typing import Final, Literal
+
+TypeCode = Literal["B", "H", "I", "f", "d"]
+
+_SWAP: Final = sys.byteorder == "big"
+
+
+def pack_ints(code: Literal["B", "H", "I"], values: Iterable[int]) -> bytes:
+    """Column of u8 (`B`), u16 (`H`) or u32 (`I`)."""
+    column = array(code, values)
+    if _SWAP:
+        column.byteswap()
+    return column.tobytes()
+
+
+def pack_floats(code: Literal["f", "d"], values: Iterable[float]) -> bytes:
+    """Column of f32 (`f`) or f64 (`d`)."""
+    column = array(code, values)
+    if _SWAP:
+        column.byteswap()
+    return column.tobytes()
+
+
+def unpack_ints(code: Literal["B", "H", "I"], packed: bytes) -> list[int]:
+    """Inverse of `pack_ints`; ValueError when the length is no multiple of the item size."""
+    column: array[int] = array(code)
+    column.frombytes(packed)
+    if _SWAP:
+        column.byteswap()
+    return column.tolist()
+
+
+def unpack_floats(code: Literal["f", "d"], packed: bytes) -> list[float]:
+    """Inverse of `pack_floats`."""
+    column: array[float] = array(code)
+    column.frombytes(packed)
+    if _SWAP:
+        column.byteswap()
+    return column.tolist()
+
+
+def split(blob: bytes, lengths: Iterable[int]) -> list[bytes]:
+    """Cut `blob` into pieces of the given lengths; ValueError when they do not add up."""
+    ends = list(accumulate(lengths, initial=0))
+    if ends[-1] != len(blob):
+        raise ValueError(f"pieces add up to {ends[-1]} bytes, the column holds {len(blob)}")
+    return [blob[a:b] for a, b in pairwise(ends)]

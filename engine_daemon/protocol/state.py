@@ -1,0 +1,74 @@
+"""Everything that *is* now, as the hub tells it: pushed on change, last one wins, never logged.
+
+What *happened* is in `events`.
+"""
+
+from typing import Literal
+
+from engine_daemon.protocol.values import ModelInfo, Record
+
+EngineWord = Literal["starting", "loading", "ready", "busy", "stuck", "dead"]
+SessionWord = Literal["waiting", "paused", "running", "ended", "closed"]
+PlaceWord = Literal["waiting", "prefill", "pending", "ended"]
+
+
+class Place(Record, frozen=True, kw_only=True):
+    """Where a session stands: `pending(step)`, `prefill(done of total)`, `ended(step, reason)`."""
+
+    kind: PlaceWord = "waiting"
+    branch: int = 0
+    step: int = 0
+    reason: str = ""
+    done: int = 0
+    total: int = 0
+
+
+class EngineState(Record, frozen=True, kw_only=True):
+    """The worker, as last heard. `done`/`total` are bytes of `stage` (0 = not known)."""
+
+    word: EngineWord
+    engine: int = 0
+    backend: str = "hf"
+    model_name: str = ""
+    stage: str = ""
+    done: int = 0
+    total: int = 0
+    model: ModelInfo | None = None
+    synthetic: bool = False
+    message: str = ""
+    hint: str = ""
+    pid: int | None = None
+
+
+class SessionInfo(Record, frozen=True, kw_only=True):
+    """One open session."""
+
+    session: str
+    title: str
+    status: SessionWord
+    place: Place
+    resident: bool
+    head: int
+    created_ns: int
+    other_model: bool = False
+    lease_no: int = 0
+    holder: str | None = None
+
+
+class ViewerInfo(Record, frozen=True, kw_only=True):
+    """One attached viewer; `lag` in events."""
+
+    viewer: bytes
+    who: str
+    client: str
+    role: Literal["observer", "controller"]
+    lag: int = 0
+
+
+class State(Record, frozen=True, kw_only=True):
+    """The whole of it. `idle_exit_s` None = never leaves by itself."""
+
+    engine: EngineState
+    sessions: list[SessionInfo]
+    viewers: list[ViewerInfo]
+    idle_exit_s: float | None = None

@@ -1,0 +1,157 @@
+"""The plain values inside events and messages: sampler, model, candidates, cache.
+
+Knows how they are packed, nothing of who sends them.
+"""
+
+from enum import IntEnum
+from typing import Literal
+
+import msgspec
+
+from engine_daemon.protocol.packing import split, unpack_floats, unpack_ints
+
+
+class DroppedBy(IntEnum):
+    """Which stage of the sampler took a candidate out (`Candidates.dropped_by`)."""
+
+    KEPT = 0
+    GREEDY = 1
+    TOP_K = 2
+    TOP_P = 3
+    MIN_P = 4
+    MASK = 5
+
+    @property
+    def word(self) -> str | None:
+        """The word used in JSON and on screen; None for a candidate that was kept."""
+        return None if self is DroppedBy.KEPT else self.name.lower()
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Base of the plain values inside messages."""
+
+
+class Sampler(Record, frozen=True, kw_only=True):
+    """How the next id is picked. The neutral value of each field changes nothing.
+
+    `greedy` takes the lowest id among the equal maxima after penalties; then the five sampling
+    fields below do not apply. `seed` is 0 … 2^64-1.
+    """
+
+    greedy: bool = True
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    seed: int = 0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+
+
+class WeightsFile(Record, frozen=True, kw_only=True):
+    """One file of the checkpoint; `sha256` only when it was asked for."""
+
+    file: str
+    bytes: int
+    sha256: str | None = None
+
+
+class ModelInfo(Record, frozen=True, kw_only=True):
+    """The model as loaded; the fields of `ready.model` in the JSON output.
+
+    `layer_kinds` counts layers by kind (`full_attention`, `sliding_attention`,
+    `linear_attention` …). `context_length` is in positions, `weights_bytes` are the bytes of the
+    parameters in memory.
+    """
+
+    name: str
+    architecture: str
+    parameters: int
+    dtype: str
+    device: str
+    ranks: int
+    layers: int
+    layer_kinds: dict[str, int]
+    vocabulary: int
+    context_length: int
+    weights_bytes: int
+    weights_files: list[WeightsFile]
+    load_s: float
+
+
+class Candidates(Record, frozen=True, kw_only=True):
+    """The first K tokens by logit (descending, then id ascending), packed a column a field.
+
+    `ids` u32; `logit` f32, raw (-inf = masked); `final_logprob` f32, what the draw used (-inf =
+    dropped); `dropped_by` u8 (`DroppedBy`); `special` u8 (1 = contributes no text); `piece_len`
+    u16 and `pieces`, the bytes that name each token.
+    """
+
+    ids: bytes
+    logit: bytes
+    final_logprob: bytes
+    dropped_by: bytes
+    special: bytes
+    piece_len: bytes
+    pieces: bytes
+
+    def rows(self) -> "list[CandidateRow]":
+        """The columns as rows; ValueError when they do not fit each other."""
+        return [
+            CandidateRow(i, lo, fi, DroppedBy(dr), bool(sp), piece)
+            for i, lo, fi, dr, sp, piece in zip(
+                unpack_ints("I", self.ids),
+                unpack_floats("f", self.logit),
+                unpack_floats("f", self.final_logprob),
+                self.dropped_by,
+                self.special,
+                split(self.pieces, unpack_ints("H", self.piece_len)),
+                strict=True,
+            )
+        ]
+
+
+class CandidateRow(msgspec.Struct, frozen=True):
+    """One unpacked candidate; `piece` names the token, it contributes it unless `special`."""
+
+    id: int
+    logit: float
+    final_logprob: float
+    dropped_by: DroppedBy
+    special: bool
+    piece: bytes
+
+
+class CacheReport(Record, frozen=True, kw_only=True):
+    """What the session holds on the devices after the forward, from the real tensors.
+
+    `tokens` positions held; `growing_bytes` what they occupy in the key/value buffers;
+    `fixed_bytes` recurrent and convolution state; `allocated_bytes` all buffers;
+    `capacity_tokens` positions that fit in them; `limit_tokens` the session's limit.
+    None where the backend cannot tell.
+    """
+
+    mode: Literal["kv", "none"]
+    tokens: int | None = None
+    growing_bytes: int | None = None
+    fixed_bytes: int | None = None
+    allocated_bytes: int | None = None
+    capacity_tokens: int | None = None
+    limit_tokens: int | None = None
+
+
+class Restored(Record, frozen=True, kw_only=True):
+    """How a distribution came back: `method` (`prefill`, `snapshot`, `crop`), positions re-read
+    and milliseconds."""
+
+    method: str
+    replayed: int
+    ms: float
+
+
+class Work(Record, frozen=True, kw_only=True):
+    """Derived (a formula, not a measurement): floating-point operations and bytes moved."""
+
+    flops: int
+    bytes_moved: int

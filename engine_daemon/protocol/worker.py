@@ -1,0 +1,248 @@
+"""What the hub says to its own children (worker ranks, tokens process) and hears from them.
+
+Same envelope as viewers use, on the daemon's inner socket. Knows no sockets.
+"""
+
+from typing import Literal
+
+from engine_daemon.protocol.commands import Message, PromptSpec
+from engine_daemon.protocol.values import ModelInfo, Record, Sampler
+
+
+class EngineOptions(Record, frozen=True, kw_only=True):
+    """What the worker is to load and how; the `daemon start` options of the same names.
+
+    `model` is a name, a directory or a `.gguf` file; `cache_dir` where converted models lie.
+    `devices` empty = choose. `max_context` None = the model's.
+    """
+
+    backend: str = "hf"
+    model: str = "smollm2-135m"
+    revision: str | None = None
+    device: str = "auto"
+    dtype: Literal["auto", "bf16", "fp16", "fp32"] = "auto"
+    tp: int = 1
+    max_context: int | None = None
+    cache_dir: str = ""
+
+
+# Any child → hub ------------------------------------------------------------------------------
+
+
+class ChildReady(Message, frozen=True, kw_only=True):
+    """First word of a child: who it is. A version other than the hub's is refused."""
+
+    role: Literal["worker", "tokens"]
+    version: str
+    pid: int
+    rank: int = 0
+
+
+# Hub → worker ---------------------------------------------------------------------------------
+
+
+class Load(Message, frozen=True, kw_only=True):
+    """Find and load the model. Answered by `Progress`…, `Located`, then `EngineReady` or
+    `LoadFailed`."""
+
+    options: EngineOptions
+
+
+class Pieces(Message, frozen=True, kw_only=True):
+    """The table id → bytes is written; `path` is the file (`protocol.pieces`)."""
+
+    path: str
+
+
+class OpenSession(Message, frozen=True, kw_only=True):
+    """Bring a session to `pending(step)`: read `prompt_ids` + `ids` (u32 columns).
+
+    Answered by the event `Predicted`. `step` = number of `ids`. `restored` true after a restart:
+    the `Predicted` then says what it cost. `salt` as in `SamplerSet`.
+    """
+
+    session: str
+    branch: int
+    prompt_ids: bytes
+    ids: bytes
+    sampler: Sampler
+    salt: int
+    candidates: int
+    cache_mode: Literal["kv", "none"]
+    limit_tokens: int | None
+    max_steps: int | None
+    tokenize_ms: float
+    restored: bool
+    cause: bytes | None = None
+
+
+class Go(Message, frozen=True, kw_only=True):
+    """Commit until pending at `step` (None: until something stops it); ends with `Stopped`."""
+
+    session: str
+    step: int | None
+    cause: bytes | None = None
+
+
+class Halt(Message, frozen=True, kw_only=True):
+    """Stand at the next pending step; `Stopped{pause}` follows if it was running."""
+
+    session: str
+    cause: bytes | None = None
+
+
+class ForceId(Message, frozen=True, kw_only=True):
+    """Commit `id` at the pending step, forward, stand: `Stepped`, `Predicted`, `Stopped{goal}`."""
+
+    session: str
+    id: int
+    cause: bytes | None = None
+
+
+class Resample(Message, frozen=True, kw_only=True):
+    """Evaluate the pending distribution under another sampler: one `Predicted`, no forward."""
+
+    session: str
+    sampler: Sampler
+    salt: int
+    cause: bytes | None = None
+
+
+class Drop(Message, frozen=True, kw_only=True):
+    """Forget the session and give its memory back."""
+
+    session: str
+
+
+class Seen(Message, frozen=True, kw_only=True):
+    """Everything before `next` (count of this worker's events of the session) is in the log."""
+
+    session: str
+    next: int
+
+
+class DumpStacks(Message, frozen=True, kw_only=True):
+    """Answered by `Stacks`."""
+
+    ask: int
+
+
+# Worker → hub ---------------------------------------------------------------------------------
+
+
+class Progress(Message, frozen=True, kw_only=True):
+    """A stage of loading (`import`, `download`, `convert`, `load`, `warm up`), in bytes."""
+
+    stage: str
+    done: int = 0
+    total: int = 0
+
+
+class Located(Message, frozen=True, kw_only=True):
+    """The model lies in this directory: safetensors + tokenizer. Empty for a built-in one."""
+
+    model_dir: str
+
+
+class EngineReady(Message, frozen=True, kw_only=True):
+    """The model is loaded; the fields of `EngineStarted`."""
+
+    backend: str
+    synthetic: bool
+    weights_id: str
+    eos_ids: list[int]
+    model: ModelInfo
+
+
+class LoadFailed(Message, frozen=True, kw_only=True):
+    """The model cannot be had or loaded; the worker leaves after this."""
+
+    code: str
+    message: str
+    hint: str = ""
+
+
+class EventOut(Message, frozen=True, kw_only=True):
+    """One packed event of a session, in order."""
+
+    session: str
+    event: bytes
+
+
+class Alive(Message, frozen=True, kw_only=True):
+    """Progress counter and phase, for the watchdog."""
+
+    phase: Literal["loading", "prefill", "decode", "idle", "paused"]
+    counter: int
+
+
+class Stacks(Message, frozen=True, kw_only=True):
+    """Python stacks of all threads."""
+
+    ask: int
+    text: str
+
+
+# Hub ↔ tokens ---------------------------------------------------------------------------------
+
+
+class LoadTokenizer(Message, frozen=True, kw_only=True):
+    """Read the tokenizer in `model_dir` (empty: the built-in one of the scripted engine) and write
+    the table id → bytes to `pieces_path`. Answered by `TokenizerReady` or `LoadFailed`."""
+
+    model_dir: str
+    pieces_path: str
+
+
+class TokenizerReady(Message, frozen=True, kw_only=True):
+    """`tokenizer_id` = SHA-256 of tokenizer.json; `context_length` from the model's config."""
+
+    tokenizer_id: str
+    vocabulary: int
+    context_length: int | None = None
+
+
+class Encode(Message, frozen=True, kw_only=True):
+    """Text → ids. Answered by `Encoded` with the same `ask`."""
+
+    ask: int
+    prompt: PromptSpec
+
+
+class Encoded(Message, frozen=True, kw_only=True):
+    """`prompt` is a packed `PromptSet` (branch 0, seed 0), or `code` says why there is none."""
+
+    ask: int
+    prompt: bytes | None = None
+    code: str = ""
+    message: str = ""
+    hint: str = ""
+
+
+TO_CHILD: dict[str, type[Message]] = {
+    "load": Load,
+    "pieces": Pieces,
+    "open_session": OpenSession,
+    "go": Go,
+    "halt": Halt,
+    "force": ForceId,
+    "resample": Resample,
+    "drop": Drop,
+    "seen": Seen,
+    "dump_stacks": DumpStacks,
+    "load_tokenizer": LoadTokenizer,
+    "encode": Encode,
+}
+FROM_CHILD: dict[str, type[Message]] = {
+    "child_ready": ChildReady,
+    "progress": Progress,
+    "located": Located,
+    "engine_ready": EngineReady,
+    "load_failed": LoadFailed,
+    "event": EventOut,
+    "alive": Alive,
+    "stacks": Stacks,
+    "tokenizer_ready": TokenizerReady,
+    "encoded": Encoded,
+}
+"""The header's `t` and the body it announces, each way on the inner socket."""

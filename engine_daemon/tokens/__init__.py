@@ -1,0 +1,1 @@
+"""The tokens process: the only place where text becomes ids."""

@@ -1,0 +1,1 @@
+"""Engine backends; the registry maps a name to its module."""

@@ -1,0 +1,142 @@
+"""What an engine backend is: three small protocols and the values they exchange.
+
+Torch-free: the decode loop works with any backend. What a backend does inside is its own matter.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from engine_daemon.protocol.events import How
+from engine_daemon.protocol.values import CacheReport, ModelInfo, Sampler, Work
+from engine_daemon.protocol.worker import EngineOptions
+
+ProgressFn = Callable[[str, int, int], None]
+"""`(stage, done, total)`, in bytes; total 0 = not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What loading found. `model_dir` is empty for a built-in model."""
+
+    model: ModelInfo
+    weights_id: str
+    eos_ids: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The distribution as a step reports it: raw figures and the first K candidates.
+
+    Lists run in CONTRACT's order (logit descending, then id ascending). `logits` raw, -inf =
+    masked; `final_logprobs` what the draw uses, -inf = dropped; `dropped_by` values of
+    `DroppedBy`. `entropy_bits`, `logsumexp` (natural), `margin`, `tail_prob` are raw.
+    """
+
+    ids: list[int]
+    logits: list[float]
+    final_logprobs: list[float]
+    dropped_by: list[int]
+    ties_cut: bool
+    entropy_bits: float
+    logsumexp: float
+    margin: float
+    tail_prob: float
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A picked id with its own values: `logit` raw, `rank` 1 + strictly greater raw logits."""
+
+    id: int
+    logit: float
+    final_logprob: float
+    rank: int
+    how: How
+    draw: float | None
+
+
+class Evaluation(Protocol):
+    """One distribution under one sampler."""
+
+    def report(self, k: int) -> Report:
+        """Figures and the first `k` candidates (`k` up to the vocabulary)."""
+        ...
+
+    def pick(self, u: float) -> Choice:
+        """Greedy: `u` is ignored. Sampled: the first token in the sampler's order whose cumulative
+        final probability, summed in float64, exceeds `u`."""
+        ...
+
+    def forced(self, token_id: int) -> Choice:
+        """This id, with the values it has here."""
+        ...
+
+
+class Distribution(Protocol):
+    """The model's output at one position: a row of raw logits, kept as the model produced it."""
+
+    def evaluate(self, sampler: Sampler, path: Sequence[int]) -> Evaluation:
+        """Apply a sampler; `path` is every id before this position (for penalties)."""
+        ...
+
+
+class SessionCache(Protocol):
+    """What the backend holds for one session."""
+
+    def report(self, limit_tokens: int | None) -> CacheReport:
+        """Bytes and positions, from the real tensors."""
+        ...
+
+    def free(self) -> None:
+        """Give all of it back."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """One forward: its distribution, device-synchronised milliseconds, positions read."""
+
+    distribution: Distribution
+    ms: float
+    processed: int
+    ranks_ms: list[float] | None = None
+
+
+class Backend(Protocol):
+    """An engine. All calls come from one thread."""
+
+    name: str
+    synthetic: bool
+
+    def load(self, options: EngineOptions, model_dir: str, progress: ProgressFn) -> Loaded:
+        """Load the model that `locate` found. Raises InspectError (exit 3)."""
+        ...
+
+    def locate(self, options: EngineOptions, progress: ProgressFn) -> str:
+        """Find, download or convert the model; the directory it lies in, or "" for a built-in one.
+
+        Raises InspectError (exit 3).
+        """
+        ...
+
+    def new_cache(self, mode: Literal["kv", "none"]) -> SessionCache:
+        """An empty cache."""
+        ...
+
+    def forward(self, ids: Sequence[int], cache: SessionCache) -> Forward:
+        """Read `ids` after what the cache holds; the distribution after the last of them.
+
+        With mode `none` the cache keeps no tensors and re-reads everything it was given.
+        Raises InspectError (`no_memory`, `engine`).
+        """
+        ...
+
+    def work(self, processed: int, position: int) -> Work:
+        """Derived FLOPs and bytes of a forward that read `processed` positions, ending at
+        `position` tokens."""
+        ...
+
+    def close(self) -> None:
+        """Free everything."""
+        ...

@@ -1,0 +1,1 @@
+"""The viewer: command line and Textual app. Never imports torch."""

@@ -1,0 +1,1 @@
+"""Panes of the main screen; one visible thing a file."""
