@@ -8,22 +8,9 @@ from typing import Literal
 import msgspec
 
 from engine_daemon.protocol.state import State
-from engine_daemon.protocol.values import Record, Sampler
+from engine_daemon.protocol.values import PromptSpec, Record, Sampler
 
 Role = Literal["observer", "controller"]
-
-
-class PromptSpec(Record, frozen=True, kw_only=True):
-    """A prompt as a person gave it.
-
-    `text` is byte-exact UTF-8. `template`: apply the model's chat template with `system`.
-    `specials` false: text that looks like a special token stays text.
-    """
-
-    text: bytes
-    template: bool = False
-    system: bytes | None = None
-    specials: bool = True
 
 
 class At(Record, frozen=True, kw_only=True):

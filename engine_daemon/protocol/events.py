@@ -88,12 +88,18 @@ class EngineLost(Event, frozen=True, kw_only=True, tag="EngineLost"):
 
 
 class SessionSet(Event, frozen=True, kw_only=True, tag="SessionSet"):
-    """What belongs to the session and not to the daemon; logged once at opening."""
+    """What belongs to the session and not to the daemon; logged once at opening.
+
+    `prompt` as it was given, so that a daemon killed before `PromptSet` can tokenise it again;
+    `run_to` what the opening command wanted.
+    """
 
     candidates: int
     cache_mode: Literal["kv", "none"]
     limit_tokens: int | None
     max_steps: int | None
+    prompt: PromptSpec | None = None
+    run_to: int | None = 0
 
 
 class PromptSet(Event, frozen=True, kw_only=True, tag="PromptSet"):

@@ -35,6 +35,7 @@ class EngineState(Record, frozen=True, kw_only=True):
     total: int = 0
     model: ModelInfo | None = None
     synthetic: bool = False
+    code: str = ""
     message: str = ""
     hint: str = ""
     pid: int | None = None

@@ -31,6 +31,19 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Base of the plain values inside messages."""
 
 
+class PromptSpec(Record, frozen=True, kw_only=True):
+    """A prompt as a person gave it.
+
+    `text` is byte-exact UTF-8. `template`: apply the model's chat template with `system`.
+    `specials` false: text that looks like a special token stays text.
+    """
+
+    text: bytes
+    template: bool = False
+    system: bytes | None = None
+    specials: bool = True
+
+
 class Sampler(Record, frozen=True, kw_only=True):
     """How the next id is picked. The neutral value of each field changes nothing.
 

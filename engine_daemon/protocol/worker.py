@@ -5,8 +5,8 @@ Same envelope as viewers use, on the daemon's inner socket. Knows no sockets.
 
 from typing import Literal
 
-from engine_daemon.protocol.commands import Message, PromptSpec
-from engine_daemon.protocol.values import ModelInfo, Record, Sampler
+from engine_daemon.protocol.commands import Message
+from engine_daemon.protocol.values import ModelInfo, PromptSpec, Record, Sampler
 
 
 class EngineOptions(Record, frozen=True, kw_only=True):

@@ -1,0 +1,248 @@
+"""Sessions of one daemon: each a log, the columns folded from it, and what the engine holds.
+
+Everything about a session comes from its log; this file creates, re-opens and appends to logs. It
+does not decide what a command may do (`control`) and sends nothing.
+"""
+
+import logging
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, TypedDict
+
+from engine_daemon.errors import InspectError
+from engine_daemon.hub.durability import Syncer
+from engine_daemon.paths import Paths, host
+from engine_daemon.protocol import events as ev
+from engine_daemon.protocol.codec import pack_event
+from engine_daemon.protocol.state import SessionInfo
+from engine_daemon.protocol.values import PromptSpec
+from engine_daemon.protocol.worker import OpenSession
+from engine_daemon.recording.columns import Columns
+from engine_daemon.recording.reader import last_event, read_opened
+from engine_daemon.recording.writer import LogWriter
+
+SUFFIX: Final = ".lir"
+TITLE_CHARACTERS: Final = 60
+_CROCKFORD: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+
+_log = logging.getLogger(__name__)
+
+
+def new_id() -> str:
+    """8 random characters of Crockford's base 32."""
+    return "".join(_CROCKFORD[byte % 32] for byte in os.urandom(8))
+
+
+class Stamp(TypedDict):
+    """The fields that every event has."""
+
+    t_ns: int
+    wall_ns: int
+    cause: bytes | None
+
+
+def stamp(cause: bytes | None = None) -> Stamp:
+    """Now, and the command that led to it."""
+    return {"t_ns": time.monotonic_ns(), "wall_ns": time.time_ns(), "cause": cause}
+
+
+class Session:
+    """One open session.
+
+    `resident`: the worker holds it. `placed` counts events of the worker's current hold on it.
+    `unsent` is the prompt still to be tokenised. `engine_logged` the engine start last written to
+    this log. `goal` is what the opening command wants of the first distribution.
+    """
+
+    def __init__(self, session: str, log: LogWriter, columns: Columns, syncer: Syncer) -> None:
+        self.id = session
+        self.log = log
+        self.columns = columns
+        self.resident = False
+        self.placed = 0
+        self.unsent: PromptSpec | None = None
+        self.encoding: int | None = None
+        self.opened_by: bytes | None = None
+        self.goal: int | None = 0
+        self.engine_logged = 0
+        self.closed_at: float | None = None
+        self._syncer = syncer
+
+    @property
+    def title(self) -> str:
+        """What it is called on screen."""
+        opened = self.columns.opened
+        return opened.title if opened else ""
+
+    @property
+    def open(self) -> bool:
+        """True until it was closed."""
+        return self.closed_at is None
+
+    def append(self, event: ev.Event) -> None:
+        """Log an event of the hub's own."""
+        self.append_packed(pack_event(event))
+
+    def append_packed(self, packed: bytes) -> ev.Event | ev.UnknownEvent:
+        """Log an event and fold it; OSError (`LogFull`) when the disk refuses, nothing changed."""
+        seq = self.log.append(packed)
+        event = self.columns.apply(seq, packed)
+        self._syncer.mark(self.id, self.log)
+        return event
+
+    def durable(self) -> int:
+        """Events known to be on disk."""
+        return self._syncer.durable(self.id)
+
+    def close(self, by: str, now: float, cause: bytes | None = None) -> None:
+        """Write `Closed`; the log stays readable until `release`."""
+        self.append(ev.Closed(count=self.log.head, by=by, **stamp(cause)))
+        self.closed_at = now
+
+    def release(self) -> None:
+        """Sync and close the file."""
+        self._syncer.forget(self.id)
+        self.log.close()
+
+    def opening_message(self, restored: bool) -> OpenSession:
+        """What brings the worker to where the log ends."""
+        columns, prompt, limits = self.columns, self.columns.prompt, self.columns.limits
+        if prompt is None or limits is None:
+            raise InspectError("the session has no prompt yet", code="busy")
+        return OpenSession(
+            session=self.id,
+            branch=columns.place.branch,
+            prompt_ids=prompt.ids,
+            ids=columns.generated_packed(),
+            sampler=columns.sampler,
+            salt=columns.salt,
+            candidates=limits.candidates,
+            cache_mode=limits.cache_mode,
+            limit_tokens=limits.limit_tokens,
+            max_steps=limits.max_steps,
+            tokenize_ms=prompt.tokenize_ms,
+            restored=restored,
+            cause=self.opened_by,
+        )
+
+    def info(self, other_model: bool) -> SessionInfo:
+        """The session as `state` tells it."""
+        opened = self.columns.opened
+        return SessionInfo(
+            session=self.id,
+            title=self.title,
+            status=self.columns.status,
+            place=self.columns.place,
+            resident=self.resident,
+            head=self.log.head,
+            created_ns=opened.created_ns if opened else 0,
+            other_model=other_model,
+        )
+
+
+class SessionStore:
+    """All sessions this daemon knows, by id; creates and re-opens their logs."""
+
+    def __init__(self, paths: Paths, epoch: bytes, tool: str, syncer: Syncer) -> None:
+        self._paths = paths
+        self._epoch = epoch
+        self._tool = tool
+        self._syncer = syncer
+        self._sessions: dict[str, Session] = {}
+
+    def __iter__(self) -> Iterator[Session]:
+        return iter(list(self._sessions.values()))
+
+    def get(self, session: str | None) -> Session | None:
+        """The session, open or lately closed."""
+        return None if session is None else self._sessions.get(session)
+
+    def path(self, session: str) -> Path:
+        """Where its log lies."""
+        return self._paths.recordings / f"{session}{SUFFIX}"
+
+    def create(self, title: str) -> Session:
+        """A new log with its first frame written; OSError when the disk refuses."""
+        self._paths.recordings.mkdir(mode=0o700, parents=True, exist_ok=True)
+        session = new_id()
+        opened = ev.Opened(
+            format=ev.FORMAT,
+            session=session,
+            created_ns=time.time_ns(),
+            host=host(),
+            name=self._paths.name,
+            tool=self._tool,
+            title=title[:TITLE_CHARACTERS],
+            t_ns=time.monotonic_ns(),
+            wall_ns=time.time_ns(),
+        )
+        packed = pack_event(opened)
+        log = LogWriter.create(self.path(session), packed)
+        columns = Columns()
+        columns.apply(0, packed)
+        found = Session(session, log, columns, self._syncer)
+        self._sessions[session] = found
+        self._syncer.mark(session, log)
+        return found
+
+    def reopen_all(self) -> None:
+        """Take up every log of this host and name that no user and no `run` closed."""
+        if not self._paths.recordings.is_dir():
+            return
+        for path in sorted(self._paths.recordings.glob(f"*{SUFFIX}")):
+            try:
+                if self._belongs_here(path):
+                    self._reopen(path)
+            except (OSError, InspectError, ValueError) as error:
+                _log.warning("not re-opened: %s: %s", path.name, error)
+
+    def _belongs_here(self, path: Path) -> bool:
+        opened, last = read_opened(path), last_event(path)
+        if opened is None or (opened.host, opened.name) != (host(), self._paths.name):
+            return False
+        return not (isinstance(last, ev.Closed) and last.by in ("user", "run"))
+
+    def _reopen(self, path: Path) -> None:
+        log = LogWriter.reopen(path)
+        columns = Columns()
+        for seq, packed in log.read(0, log.head, log.size):
+            columns.apply(seq, packed)
+        session = Session(path.stem, log, columns, self._syncer)
+        was_running = columns.status == "running"
+        session.append(ev.Reopened(epoch=self._epoch, lost_bytes=log.lost_bytes, **stamp()))
+        if was_running:
+            session.append(
+                ev.Stopped(
+                    reason="engine_lost",
+                    pending=columns.pending is not None,
+                    message="the daemon was restarted",
+                    branch=columns.place.branch,
+                    step=columns.place.step,
+                    **stamp(),
+                )
+            )
+        if columns.prompt is None and columns.limits is not None:
+            session.unsent = columns.limits.prompt
+        self._sessions[path.stem] = session
+
+    def forget_closed(self, followed: set[str], now: float, keep_s: float) -> None:
+        """Let go of closed sessions that nobody follows any more."""
+        for session in self:
+            if session.closed_at is None or session.id in followed:
+                continue
+            if now - session.closed_at > keep_s:
+                session.release()
+                del self._sessions[session.id]
+
+    def close_all(self, by: str, now: float) -> None:
+        """The daemon leaves: end every log cleanly."""
+        for session in self:
+            try:
+                if session.open:
+                    session.close(by, now)
+                session.release()
+            except OSError as error:
+                _log.error("closing %s: %s", session.id, error)
+        self._sessions.clear()

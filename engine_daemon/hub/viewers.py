@@ -1,0 +1,80 @@
+"""Who is attached: one record a viewer, with its rate limit and the sessions it follows.
+
+Knows no sockets; the hub sends what `fanout` makes.
+"""
+
+import os
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from engine_daemon.protocol.state import ViewerInfo
+
+RATE: Final = 100.0
+"""`cmd`, `ask` and `hello` a second."""
+BURST: Final = 200.0
+QUIET_S: Final = 2.5
+"""After so long without a word the hub probes whether the viewer's connection still stands."""
+SILENT_S: Final = 30.0
+"""After so long without a word a viewer is forgotten; it says hello again when it wakes."""
+
+
+@dataclass(slots=True)
+class Following:
+    """A viewer's cursor into one log. Credit is bytes sent and not yet acknowledged."""
+
+    session: str
+    next: int
+    win_bytes: int
+    acked: int = 0
+    in_flight: deque[tuple[int, int]] = field(default_factory=deque)
+    outstanding: int = 0
+    last_flush: float = 0.0
+
+    def sent(self, to: int, size: int, now: float) -> None:
+        """A batch up to `to` of `size` bytes is on its way."""
+        self.next = to
+        self.in_flight.append((to, size))
+        self.outstanding += size
+        self.last_flush = now
+
+    def acknowledge(self, upto: int) -> None:
+        """Everything before `upto` arrived: its credit returns."""
+        self.acked = max(self.acked, min(upto, self.next))
+        while self.in_flight and self.in_flight[0][0] <= self.acked:
+            self.outstanding -= self.in_flight.popleft()[1]
+
+
+@dataclass(slots=True)
+class Viewer:
+    """One attached client."""
+
+    route: bytes
+    who: str
+    client: str
+    role: Literal["observer", "controller"]
+    heard: float
+    id: bytes = field(default_factory=lambda: os.urandom(16))
+    following: dict[str, Following] = field(default_factory=dict)
+    tokens: float = BURST
+    refilled: float = 0.0
+
+    def allow(self, now: float) -> bool:
+        """Take one token of the rate limit; False when there is none."""
+        self.tokens = min(BURST, self.tokens + (now - self.refilled) * RATE)
+        self.refilled = now
+        if self.tokens < 1.0:
+            return False
+        self.tokens -= 1.0
+        return True
+
+    def info(self, heads: dict[str, int]) -> ViewerInfo:
+        """The record as others see it; lag is the worst over what it follows."""
+        lags = (heads.get(f.session, f.acked) - f.acked for f in self.following.values())
+        return ViewerInfo(
+            viewer=self.id,
+            who=self.who,
+            client=self.client,
+            role=self.role,
+            lag=max(lags, default=0),
+        )
