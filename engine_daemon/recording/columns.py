@@ -1,0 +1,261 @@
+"""A session as its log tells it: a fold over events, the same for hub, viewer and reader.
+
+Knows events and their order; no files, no sockets, no screen. Candidates are not kept: whoever
+needs those of a committed step asks for the event by `seq_predicted`.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from engine_daemon.protocol.codec import WireError, unpack_event
+from engine_daemon.protocol.events import (
+    Closed,
+    Commanded,
+    EngineLost,
+    EngineStarted,
+    Event,
+    How,
+    Opened,
+    Predicted,
+    PromptRejected,
+    PromptSet,
+    PromptToken,
+    Reopened,
+    SamplerSet,
+    SessionSet,
+    Stepped,
+    StepStop,
+    Stopped,
+    UnknownEvent,
+)
+from engine_daemon.protocol.packing import pack_ints, unpack_ints
+from engine_daemon.protocol.state import Place, SessionWord
+from engine_daemon.protocol.values import Sampler
+from engine_daemon.recording.rows import Flag, Rows
+
+_ENDS: Final = ("eos", "length", "context")
+_MOVING: Final = ("open", "run_to", "force")
+"""Commands after which the session runs until `Stopped`."""
+_LOST_ROWS_LIMIT: Final = 1_000_000
+"""More lost steps than this in one hole are a broken number, not a hole."""
+
+
+class GapError(Exception):
+    """An event that is not the next one; `expected` is the one to ask for."""
+
+    def __init__(self, expected: int, seq: int) -> None:
+        super().__init__(f"event {seq} came where {expected} was expected")
+        self.expected = expected
+        self.seq = seq
+
+
+class Columns(Rows):
+    """Everything known of one session: last-known values, and one row a committed step.
+
+    Attributes:
+        next: the `seq` that `apply` expects.
+        stop: why the session stands; None before it first did, and while it runs.
+        goal: step that the command in force leads to (None: until something stops it).
+        pending: the distribution at the head, of which nothing is picked yet.
+        seq_pending: its `seq`.
+        strays: events that did not fit the path; they lie in the log and nowhere here.
+        complete: False when events were skipped, so that rows may be missing numbers.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.next = 0
+        self.opened: Opened | None = None
+        self.engine: EngineStarted | None = None
+        self.lost: EngineLost | None = None
+        self.limits: SessionSet | None = None
+        self.prompt: PromptSet | None = None
+        self.rejected: PromptRejected | None = None
+        self.sampler = Sampler()
+        self.salt = 0
+        self.stop: Stopped | None = None
+        self.goal: int | None = None
+        self.closed = False
+        self.pending: Predicted | None = None
+        self.seq_pending: int | None = None
+        self.strays = 0
+        self.complete = True
+        self._running = False
+        self._predicted_once = False
+        self._last_stop: StepStop | None = None
+        self._prompt_tokens: list[PromptToken] | None = None
+
+    def __bool__(self) -> bool:
+        """True also before the first step: a session without steps is a session."""
+        return True
+
+    # Folding ----------------------------------------------------------------------------------
+
+    def apply(self, seq: int, packed: bytes) -> Event | UnknownEvent:
+        """Fold one event in, and give it unpacked.
+
+        Raises GapError when it is not the next one, WireError when it is no event; both leave
+        everything as it was.
+        """
+        if seq != self.next:
+            raise GapError(self.next, seq)
+        event = unpack_event(packed)
+        if isinstance(event, PromptSet):
+            _check(event)
+        self.next = seq + 1
+        if not isinstance(event, UnknownEvent):
+            self._fold(seq, event)
+        return event
+
+    def extend(self, batch: Iterable[tuple[int, bytes]]) -> list[Event | UnknownEvent]:
+        """Fold a batch in; what is before the one that raises is folded."""
+        return [self.apply(seq, packed) for seq, packed in batch]
+
+    def skip(self, to: int) -> None:
+        """Events [next, to) are lost: go on at `to`. A step that lost one is flagged `LOST`."""
+        if to > self.next:
+            self.next = to
+            self.complete = False
+
+    def _fold(self, seq: int, event: Event) -> None:
+        match event:
+            case Opened():
+                self.opened = event
+            case EngineStarted():
+                self.engine, self.lost = event, None
+            case EngineLost():
+                self.lost = event
+            case SessionSet():
+                self.limits = event
+            case PromptSet():
+                self.prompt, self._prompt_tokens = event, None
+            case PromptRejected():
+                self.rejected = event
+            case SamplerSet():
+                self.sampler, self.salt = event.sampler, event.salt
+            case Commanded():
+                self._command(event)
+            case Predicted():
+                self._predict(seq, event)
+            case Stepped():
+                self._step(seq, event)
+            case Stopped():
+                self.stop, self._running = event, False
+            case Closed():
+                self.closed, self._running = True, False
+            case Reopened():
+                self.closed, self._running = False, False
+            case _:
+                raise AssertionError(f"no arm for {type(event).__name__}")
+
+    def _command(self, event: Commanded) -> None:
+        if event.op in _MOVING:
+            self.goal = event.goal
+            self._running = not (event.op == "open" and event.goal == 0)
+            self.stop = None
+
+    def _predict(self, seq: int, event: Predicted) -> None:
+        """The last one for a step before its pick counts."""
+        if event.branch or event.step < len(self) or not self._fill(event.step):
+            self.strays += 1
+            return
+        self.pending, self.seq_pending = event, seq
+        self._predicted_once = True
+
+    def _step(self, seq: int, event: Stepped) -> None:
+        if event.branch or event.step < len(self) or not self._fill(event.step):
+            self.strays += 1
+            return
+        if self.pending is not None and self.seq_pending is not None:
+            self.add_step(event, seq, self.pending, self.seq_pending)
+        else:
+            self.add_unpredicted(event, seq)
+        self.pending = self.seq_pending = None
+        self._predicted_once = True
+        self._last_stop = event.stop
+
+    def _fill(self, step: int) -> bool:
+        """Rows for the lost steps before `step`; False when it cannot come next."""
+        missing = step - len(self)
+        if missing and (self.complete or missing > _LOST_ROWS_LIMIT):
+            return False
+        if missing:
+            self.pending = self.seq_pending = self._last_stop = None
+        for _ in range(missing):
+            self.add_lost()
+        return True
+
+    # Where it stands --------------------------------------------------------------------------
+
+    @property
+    def place(self) -> Place:
+        """Where the session stands or is under way to: `step` is the next one to be picked."""
+        step = len(self)
+        if not self._predicted_once:
+            return Place()
+        if self.pending is None and self._last_stop in _ENDS:
+            return Place(kind="ended", step=step, reason=str(self._last_stop))
+        return Place(kind="pending", step=step)
+
+    @property
+    def status(self) -> SessionWord:
+        """The session's word as `state` shows it."""
+        if self.closed:
+            return "closed"
+        kind = self.place.kind
+        if kind == "waiting":
+            return "waiting"
+        if self._running:
+            return "running"
+        return "ended" if kind == "ended" else "paused"
+
+    # The path ---------------------------------------------------------------------------------
+
+    @property
+    def prompt_tokens(self) -> list[PromptToken]:
+        """The prompt's tokens as rows; empty before there is a prompt."""
+        if self._prompt_tokens is None:
+            self._prompt_tokens = [] if self.prompt is None else self.prompt.tokens()
+        return self._prompt_tokens
+
+    @property
+    def prompt_ids(self) -> list[int]:
+        """The prompt's ids; empty before there is a prompt."""
+        return [] if self.prompt is None else unpack_ints("I", self.prompt.ids)
+
+    def path_ids(self) -> list[int]:
+        """Every id of the sequence: the prompt's, then the generated ones."""
+        return [*self.prompt_ids, *self.ids]
+
+    def generated_packed(self) -> bytes:
+        """The generated ids as a u32 column."""
+        return pack_ints("I", self.ids)
+
+    def text(self) -> bytes:
+        """What the generated tokens add to the text."""
+        return b"".join(self.contributed())
+
+    def how(self, step: int) -> How:
+        """How the token of this step was picked."""
+        flags = self.flags[step]
+        if flags & Flag.FORCED:
+            return "forced"
+        return "sampled" if flags & Flag.SAMPLED else "greedy"
+
+
+def _check(prompt: PromptSet) -> None:
+    """Its columns fit each other; WireError otherwise, before anybody takes them apart."""
+    count = len(prompt.ids) // 4
+    sizes = {
+        "ids": (len(prompt.ids), 4),
+        "special": (len(prompt.special), 1),
+        "added": (len(prompt.added), 1),
+        "starts": (len(prompt.starts), 4),
+        "ends": (len(prompt.ends), 4),
+        "piece_len": (len(prompt.piece_len), 2),
+    }
+    wrong = [name for name, (size, item) in sizes.items() if size != count * item]
+    if not wrong and sum(unpack_ints("H", prompt.piece_len)) != len(prompt.pieces):
+        wrong = ["pieces"]
+    if wrong:
+        raise WireError("bad_body", f"columns of PromptSet do not fit: {', '.join(wrong)}")

@@ -1,0 +1,201 @@
+"""The frames of a `.lir` file: their bytes, and finding every sound one in whatever is there.
+
+`magic F5 'L' 'I' 'R' | len u32 | seq u64 | crc32 u32 over len, seq, payload | payload`, integers
+little-endian. Knows nothing of what a payload says, except where frame 0 names its format.
+"""
+
+import os
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+MAGIC: Final = b"\xf5LIR"
+HEADER: Final = struct.Struct("<4sIQI")
+FRAME_LIMIT: Final = 16 * 1024 * 1024
+"""Bytes of the largest frame, header included."""
+_CHUNK: Final = 1024 * 1024
+_RESYNC_BUDGET: Final = 1024 * 1024 * 1024
+"""Bytes that may be checksummed in vain while looking for the next sound frame: without a limit a
+file made of nothing but magics would take hours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One sound frame, at byte `offset` of the file."""
+
+    seq: int
+    payload: bytes
+    offset: int
+
+    @property
+    def end(self) -> int:
+        """Offset of the first byte after the frame."""
+        return self.offset + HEADER.size + len(self.payload)
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """Bytes [offset, end) are no sound frame; events [first_seq, next_seq) are missing."""
+
+    offset: int
+    end: int
+    first_seq: int
+    next_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """Nothing sound follows `offset`; `size` bytes do (0: the file ends with a whole frame).
+
+    `torn`: they are the beginning of a frame, as a write that was cut short leaves it.
+    """
+
+    offset: int
+    size: int
+    torn: bool
+
+
+def frame(seq: int, payload: bytes) -> bytes:
+    """The bytes of one frame; ValueError when it is larger than a reader accepts."""
+    if HEADER.size + len(payload) > FRAME_LIMIT:
+        raise ValueError(f"an event of {len(payload)} bytes does not fit a frame")
+    checked = struct.pack("<IQ", len(payload), seq)
+    crc = zlib.crc32(payload, zlib.crc32(checked))
+    return b"".join((MAGIC, checked, struct.pack("<I", crc), payload))
+
+
+def parse(raw: bytes, offset: int = 0) -> Frame | None:
+    """The sound frame that `raw` begins with, or None; `offset` is where `raw` lies."""
+    if len(raw) < HEADER.size:
+        return None
+    magic, size, seq, crc = HEADER.unpack_from(raw)
+    payload = raw[HEADER.size : HEADER.size + size]
+    if magic != MAGIC or len(payload) < size:
+        return None
+    return Frame(seq, payload, offset) if _crc(raw, payload) == crc else None
+
+
+def scan(fd: int, start: int = 0, expected: int = 0) -> Iterator[Frame | Hole | Tail]:
+    """Everything from byte `start` on, where event `expected` should lie; last comes one `Tail`.
+
+    Sees the file as long as it is when the scan begins. After damage it goes on at the next magic
+    that begins a sound frame with a larger `seq` than the last one.
+    """
+    window = _Window(fd)
+    while True:
+        found = window.frame_at(start, expected) or window.resync(start + 1, expected)
+        if found is None:
+            size = max(window.size - start, 0)
+            yield Tail(start, size, size > 0 and window.is_torn(start))
+            return
+        if found.offset != start or found.seq != expected:
+            yield Hole(start, found.offset, expected, found.seq)
+        yield found
+        start, expected = found.end, found.seq + 1
+
+
+class _Window:
+    """The part of the file that is looked at: no more than one chunk or one frame is held."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._base = 0
+        self._bytes = b""
+        self._budget = _RESYNC_BUDGET
+        self.size = os.fstat(fd).st_size
+
+    def get(self, offset: int, size: int) -> bytes:
+        """`size` bytes from `offset`, fewer at the end of the file."""
+        size = max(min(size, self.size - offset), 0)
+        at = offset - self._base
+        if at < 0 or at + size > len(self._bytes):
+            wanted = max(size, min(_CHUNK, self.size - offset))
+            self._base, self._bytes, at = offset, _pread(self._fd, wanted, offset), 0
+        return self._bytes[at : at + size]
+
+    def frame_at(self, offset: int, least_seq: int) -> Frame | None:
+        """The sound frame at `offset` with at least this `seq`."""
+        head = self.get(offset, HEADER.size)
+        if len(head) < HEADER.size:
+            return None
+        magic, size, seq, crc = HEADER.unpack(head)
+        if magic != MAGIC or seq < least_seq or HEADER.size + size > FRAME_LIMIT:
+            return None
+        payload = self.get(offset + HEADER.size, size)
+        if len(payload) < size:
+            return None
+        if _crc(head, payload) != crc:
+            self._budget -= size
+            return None
+        return Frame(seq, payload, offset)
+
+    def resync(self, offset: int, least_seq: int) -> Frame | None:
+        """The next sound frame at or after `offset`."""
+        while (found := self._find_magic(offset)) is not None and self._budget > 0:
+            if (sound := self.frame_at(found, least_seq)) is not None:
+                return sound
+            offset = found + 1
+        return None
+
+    def is_torn(self, offset: int) -> bool:
+        """The bytes from here to the end of the file are the beginning of a frame."""
+        head = self.get(offset, HEADER.size)
+        if len(head) < HEADER.size:
+            return head[: len(MAGIC)] == MAGIC[: len(head)]
+        magic, size, _, _ = HEADER.unpack(head)
+        fits = HEADER.size + size <= FRAME_LIMIT
+        return bool(magic == MAGIC and fits and offset + HEADER.size + size > self.size)
+
+    def _find_magic(self, offset: int) -> int | None:
+        while offset < self.size:
+            chunk = self.get(offset, _CHUNK)
+            at = chunk.find(MAGIC)
+            if at >= 0:
+                return offset + at
+            if len(chunk) < _CHUNK:
+                return None
+            offset = self._next_data(offset + len(chunk) - len(MAGIC) + 1)
+        return None
+
+    def _next_data(self, offset: int) -> int:
+        """Skip what a sparse file does not hold: it reads as zeros, in which no magic lies."""
+        try:
+            return os.lseek(self._fd, offset, os.SEEK_DATA)
+        except OSError:
+            return self.size
+
+
+def _crc(head: bytes, payload: bytes) -> int:
+    return zlib.crc32(payload, zlib.crc32(head[4:16]))
+
+
+def _pread(fd: int, size: int, offset: int) -> bytes:
+    """All of it: pread may give less than asked for, not only at the end."""
+    raw = os.pread(fd, size, offset)
+    while 0 < len(raw) < size:
+        more = os.pread(fd, size - len(raw), offset + len(raw))
+        if not more:
+            break
+        raw += more
+    return raw
+
+
+class _Format(msgspec.Struct):
+    k: str
+    format: int
+
+
+_FORMAT_DECODER: Final = msgspec.msgpack.Decoder(_Format)
+
+
+def format_of(payload: bytes) -> int | None:
+    """The format number in frame 0, whatever else a newer format put there; None: no `Opened`."""
+    try:
+        first = _FORMAT_DECODER.decode(payload)
+    except (ValueError, RecursionError):
+        return None
+    return first.format if first.k == "Opened" else None
