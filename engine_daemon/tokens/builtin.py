@@ -1,22 +1,54 @@
 """The scripted engine's tokenizer: known words become one id, everything else its bytes.
 
-Pure Python, synthetic and labelled so. Which id is which piece stands in
-`engine_daemon.protocol.builtin`; nothing is normalised or added here.
+Pure Python, synthetic and labelled so. Its numbers stand in `engine_daemon.protocol.synthetic`,
+which the scripted engine reads too; nothing is normalised or added here.
 """
 
+import hashlib
 import re
 import time
 from collections.abc import Iterator
 from itertools import accumulate
 from typing import Final
 
-from engine_daemon.protocol.builtin import BOS, CONTEXT_LENGTH, EOS, PIECES, SPECIALS, TOKENIZER_ID
 from engine_daemon.protocol.pieces import PieceTable
+from engine_daemon.protocol.synthetic import (
+    BYTE_COUNT,
+    CONTEXT_LENGTH,
+    FIRST_SPECIAL_ID,
+    FIRST_WORD_ID,
+    VOCABULARY,
+)
 from engine_daemon.tokens.tokenizer import Source, Tokenised
 
+_WORDS: Final = b"""
+the of and to in is it that was for on are with as at be this have from or one had by but not what
+all were we when your can there use an each which she do how their if will up other about out many
+then them these so some her would make like him into time has look two more write go see number no
+way could people my than first water been call who its now find long down day did get come made may
+part over new sound take only little work know place year live me back give most very after thing
+our just name good sentence man think say great where help through much before line right too mean
+old any same tell boy follow came want show also around form three small set put end does another
+well large must big even such because turn here why ask went men read need land different home us
+move try kind hand picture again change off play spell air away animal house point page letter
+mother answer found study still learn should world high every near add food between own below
+country plant last school father keep tree never start city earth eye light thought head under
+story saw left few while along might close something seem next hard open example begin life always
+those both paper together got group often run important until children side feet river carry state
+book hear stop without second
+""".split()
+_SPECIALS: Final = (b"<|end|>", b"<|system|>", b"<|user|>", b"<|assistant|>")
+
+PIECES: Final = (
+    *(bytes([value]) for value in range(BYTE_COUNT)),
+    *_SPECIALS,
+    *(b" " + word for word in _WORDS),
+)
+"""Piece of every id."""
+TOKENIZER_ID: Final = hashlib.sha256(b"\0".join(PIECES)).hexdigest()
 _WORD_IDS: Final = {piece: i for i, piece in enumerate(PIECES) if len(piece) > 1}
 _CHUNK: Final = re.compile(rb" [A-Za-z]+|[^ ]+| ")
-_SPECIAL: Final = re.compile(b"(" + b"|".join(map(re.escape, SPECIALS.values())) + b")")
+_SPECIAL: Final = re.compile(b"(" + b"|".join(map(re.escape, _SPECIALS)) + b")")
 
 
 class BuiltinTokenizer:
@@ -27,19 +59,17 @@ class BuiltinTokenizer:
 
     def table(self) -> PieceTable:
         """Bytes of every id."""
-        return PieceTable(TOKENIZER_ID, PIECES, [i in SPECIALS for i in range(len(PIECES))])
+        return PieceTable(TOKENIZER_ID, PIECES, list(map(_is_special, range(VOCABULARY))))
 
     def chat(self, system: str | None, user: str, *, specials: bool) -> Source:
         """A chat in this vocabulary's own specials."""
-        opening, closing = SPECIALS[BOS].decode(), SPECIALS[EOS].decode()
         text, quoted = "", []
         for role, content in (("system", system), ("user", user)):
             if content is not None:
-                text += f"{opening}{role}\n"
+                text += f"<|{role}|>"
                 quoted.append((len(text), len(text) + len(content)))
-                text += f"{content}{closing}\n"
-        text += f"{opening}assistant\n"
-        return Source(text, chat=True, specials=specials, quoted=tuple(quoted))
+                text += f"{content}<|end|>"
+        return Source(text + "<|assistant|>", chat=True, specials=specials, quoted=tuple(quoted))
 
     def tokenise(self, source: Source) -> Tokenised:
         """Specials where they may be, then known words, then bytes."""
@@ -54,12 +84,16 @@ class BuiltinTokenizer:
         return Tokenised(
             ids=ids,
             pieces=pieces,
-            special=[i in SPECIALS for i in ids],
+            special=list(map(_is_special, ids)),
             added=[False] * len(ids),
             starts=[0, *ends[:-1]] if ends else [],
             ends=ends,
             ms=ms,
         )
+
+
+def _is_special(token_id: int) -> bool:
+    return FIRST_SPECIAL_ID <= token_id < FIRST_WORD_ID
 
 
 def _parts(source: Source) -> Iterator[tuple[bytes, bool]]:
@@ -81,7 +115,7 @@ def _encode(run: bytes, *, specials: bool) -> list[int]:
     ids: list[int] = []
     for chunk in _CHUNK.findall(run):
         known = _WORD_IDS.get(chunk)
-        if known is None or known in SPECIALS:
+        if known is None or _is_special(known):
             ids += chunk
         else:
             ids.append(known)
