@@ -1,11 +1,22 @@
-"""What a daemon is started with. Reads and writes files; starts nothing."""
+"""What a daemon is started with, and the user's `config.toml`. Reads and writes files; starts
+nothing."""
 
+import math
 import os
+import tomllib
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
+from engine_daemon import options as check
+from engine_daemon.errors import InspectError
+from engine_daemon.nearest import suggestion
+from engine_daemon.paths import Paths, check_name, paths_for
 from engine_daemon.protocol.worker import EngineOptions
+
+CONFIG_FILE: Final = "config.toml"
 
 
 class DaemonOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,3 +42,132 @@ class DaemonOptions(msgspec.Struct, frozen=True, kw_only=True):
     def read(cls, path: Path) -> "DaemonOptions":
         """The options last saved; OSError or msgspec.ValidationError when there are none."""
         return msgspec.json.decode(path.read_bytes(), type=cls)
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What was asked of a daemon, on the command line or in its section of `config.toml`.
+
+    None = not asked for: what the daemon has will do. `idle_exit_s` infinite = never.
+    """
+
+    engine: str | None = None
+    model: str | None = None
+    revision: str | None = None
+    device: str | None = None
+    dtype: check.Dtype | None = None
+    tp: int | None = None
+    max_context: int | None = None
+    idle_exit_s: float | None = None
+
+    def given(self) -> dict[str, object]:
+        """The fields that were asked for."""
+        fields = msgspec.structs.asdict(self)
+        return {name: value for name, value in fields.items() if value is not None}
+
+    def over(self, other: "Asked") -> "Asked":
+        """Both; where both ask, this one counts."""
+        return msgspec.structs.replace(other, **self.given())
+
+    def applied_to(self, options: DaemonOptions) -> DaemonOptions:
+        """`options` with everything asked for put in."""
+        engine = {k: v for k, v in self.given().items() if k != "idle_exit_s"}
+        if "engine" in engine:
+            engine["backend"] = engine.pop("engine")
+        idle = options.idle_exit_s
+        if self.idle_exit_s is not None:
+            idle = None if math.isinf(self.idle_exit_s) else self.idle_exit_s
+        return msgspec.structs.replace(
+            options, engine=msgspec.structs.replace(options.engine, **engine), idle_exit_s=idle
+        )
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True):
+    """`config.toml`: `[paths]`, `[screen]` and one `[daemon.NAME]` for each daemon."""
+
+    runtime: Path | None = None
+    state: Path | None = None
+    cache: Path | None = None
+    theme: str | None = None
+    daemons: dict[str, Asked] = {}
+
+    def paths(self, name: str) -> Paths:
+        """The paths of daemon `name`."""
+        return paths_for(name, runtime=self.runtime, state=self.state, cache=self.cache)
+
+
+_DAEMON_KEYS: Final[Mapping[str, tuple[str, Callable[[str], object]]]] = {
+    "engine": ("engine", check.engine),
+    "model": ("model", check.plain),
+    "revision": ("revision", check.plain),
+    "device": ("device", check.device),
+    "dtype": ("dtype", check.dtype),
+    "tp": ("tp", check.ranks),
+    "max_context": ("max_context", check.whole(1)),
+    "idle_exit": ("idle_exit_s", check.idle_exit),
+}
+"""Key in a `[daemon.NAME]` section → field of `Asked` and its check."""
+
+
+def read_config(folder: Path) -> Config:
+    """The user's configuration; the empty one when there is no file.
+
+    Raises InspectError for a file that cannot be read, a key nobody knows, or a wrong value.
+    """
+    path = folder / CONFIG_FILE
+    try:
+        raw = tomllib.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        return Config()
+    except (OSError, ValueError) as error:
+        raise InspectError(
+            f"cannot read {path}: {error}", "Mend the file or move it away"
+        ) from None
+    _only(path, "", raw, ("paths", "screen", "daemon"))
+    paths = _table(path, "paths", raw.get("paths", {}))
+    _only(path, "paths", paths, ("runtime", "state", "cache"))
+    screen = _table(path, "screen", raw.get("screen", {}))
+    _only(path, "screen", screen, ("theme",))
+    theme = screen.get("theme")
+    if not isinstance(theme, str | None):
+        raise InspectError(f"{path}: theme in [screen] takes a theme's name")
+    sections = _table(path, "daemon", raw.get("daemon", {}))
+    return Config(
+        **{key: _folder(path, key, value) for key, value in paths.items()},
+        theme=theme,
+        daemons={check_name(n): _daemon(path, n, section) for n, section in sections.items()},
+    )
+
+
+def _table(path: Path, where: str, value: object) -> dict[str, object]:
+    if not isinstance(value, dict):
+        raise InspectError(f"{path}: {where} must be a section, [{where}]")
+    return value
+
+
+def _only(path: Path, where: str, keys: Mapping[str, object], known: tuple[str, ...]) -> None:
+    for key in keys:
+        if key not in known:
+            place = f"in [{where}]" if where else "at the top"
+            raise InspectError(f"{path}: unknown key {key!r} {place}", suggestion(key, known))
+
+
+def _folder(path: Path, key: str, value: object) -> Path:
+    folder = Path(value).expanduser() if isinstance(value, str) else Path()
+    if not folder.is_absolute():
+        raise InspectError(f"{path}: {key} in [paths] takes an absolute path, not {value!r}")
+    return folder
+
+
+def _daemon(path: Path, name: str, value: object) -> Asked:
+    section = _table(path, f"daemon.{name}", value)
+    _only(path, f"daemon.{name}", section, tuple(_DAEMON_KEYS))
+    fields = {}
+    for key, given in section.items():
+        field, convert = _DAEMON_KEYS[key]
+        if not isinstance(given, str | int | float) or isinstance(given, bool):
+            raise InspectError(f"{path}: {key} in [daemon.{name}] takes a text or a number")
+        try:
+            fields[field] = convert(str(given))
+        except ValueError as error:
+            raise InspectError(f"{path}: {key} in [daemon.{name}] {error}") from None
+    return msgspec.convert(fields, Asked)

@@ -96,10 +96,15 @@ class Paths:
         return self.state / "engine.count"
 
 
-def runtime_base() -> Path:
-    """The folder that holds one folder a daemon."""
+def runtime_base(configured: Path | None = None) -> Path:
+    """The folder that holds one folder a daemon: environment, `config.toml`, default."""
     chosen = os.environ.get("LLM_INSPECT_RUNTIME_DIR")
-    return Path(chosen) if chosen else Path(f"/tmp/llmi-{os.getuid()}")
+    return Path(chosen) if chosen else configured or _default_runtime_base()
+
+
+def _default_runtime_base() -> Path:
+    """Short, local, and not removed at logout."""
+    return Path(f"/tmp/llmi-{os.getuid()}")
 
 
 def _xdg(variable: str, fallback: str) -> Path:
@@ -111,6 +116,7 @@ def _xdg(variable: str, fallback: str) -> Path:
 def paths_for(
     name: str = DEFAULT_NAME,
     *,
+    runtime: Path | None = None,
     state: Path | None = None,
     cache: Path | None = None,
     config: Path | None = None,
@@ -119,7 +125,7 @@ def paths_for(
 
     Raises InspectError when the runtime directory is too deep for a socket.
     """
-    runtime = runtime_base() / short_hash(check_name(name))
+    runtime = runtime_base(runtime) / short_hash(check_name(name))
     if len(os.fsencode(runtime / "v.sock")) > SOCKET_PATH_LIMIT:
         raise InspectError(
             f"the runtime directory is too deep for a socket: {runtime}",
@@ -166,8 +172,8 @@ def make_private(directory: Path) -> None:
 def make_runtime(paths: Paths) -> None:
     """The daemon's runtime directory, private; so is the default folder above it.
 
-    A folder chosen with LLM_INSPECT_RUNTIME_DIR keeps the mode its owner gave it.
+    A folder that somebody chose keeps the mode its owner gave it.
     """
-    if "LLM_INSPECT_RUNTIME_DIR" not in os.environ:
+    if paths.runtime.parent == _default_runtime_base():
         make_private(paths.runtime.parent)
     make_private(paths.runtime)

@@ -1,0 +1,42 @@
+# Two commands on a fresh machine: `make demo` and `make test`. PYTHON=… chooses the interpreter.
+
+PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
+ifeq ($(strip $(PYTHON)),)
+override PYTHON := python3
+endif
+PROMPT ?= Kubernetes pods are scheduled by the
+BIN := .venv/bin
+SETUP := "$(PYTHON)" scripts/setup_env.py
+export PROMPT
+
+.PHONY: setup demo test lint types unit bench soak
+
+setup:  ## .venv with the project and its engine
+	@$(SETUP) engine
+
+demo: setup  ## the screen, on a first prompt; starts a daemon if none runs
+	@exec $(BIN)/llm-inspect -- "$$PROMPT"
+
+test: lint types unit  ## all that .ci/run checks
+
+lint: test-setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+types: test-setup
+	$(BIN)/mypy
+
+unit: test-setup
+	$(BIN)/pytest -n 2 --dist loadgroup -m "not soak"
+
+bench: test-setup  ## figures, never a pass or a fail
+	$(BIN)/python -m tests.bench
+
+soak: test-setup  ## the long tests
+	$(BIN)/pytest -m soak
+
+.PHONY: test-setup
+test-setup:
+	@$(SETUP) engine test

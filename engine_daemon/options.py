@@ -1,0 +1,114 @@
+"""What an option's value may be, on the command line and in `config.toml` alike.
+
+Each check takes text and gives the value, or raises ValueError with the end of a sentence that
+begins with the option's name. Knows no command and no file.
+"""
+
+import math
+import re
+from collections.abc import Callable
+from typing import Final, Literal, cast, get_args
+
+from engine_daemon.nearest import suggestion
+
+Dtype = Literal["auto", "bf16", "fp16", "fp32"]
+
+ENGINES: Final = ("hf", "scripted")
+LATER_ENGINES: Final = ("vllm", "openai")
+NEVER: Final = math.inf
+"""`--idle-exit never`."""
+_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+
+
+def whole(least: int, most: int | None = None) -> Callable[[str], int]:
+    """A check for whole numbers from `least` to `most`."""
+
+    def check(text: str) -> int:
+        if not re.fullmatch(r"[+-]?[0-9]{1,30}", text):
+            raise ValueError(f"takes a whole number, not {text!r}")
+        value = int(text)
+        if value < least:
+            raise ValueError(f"must be at least {least}, not {text}")
+        if most is not None and value > most:
+            raise ValueError(f"must be at most {most}, not {text}")
+        return value
+
+    return check
+
+
+def number(
+    least: float | None = None, most: float | None = None, *, above: float | None = None
+) -> Callable[[str], float]:
+    """A check for finite numbers from `least`, or from just above `above`, to `most`."""
+
+    def check(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            raise ValueError(f"takes a number, not {text!r}") from None
+        if not math.isfinite(value):
+            raise ValueError(f"must be a finite number, not {text}")
+        if least is not None and value < least:
+            raise ValueError(f"must be at least {least:g}, not {text}")
+        if above is not None and value <= above:
+            raise ValueError(f"must be greater than {above:g}, not {text}")
+        if most is not None and value > most:
+            raise ValueError(f"must be at most {most:g}, not {text}")
+        return value
+
+    return check
+
+
+def duration(text: str) -> float:
+    """Seconds of `90`, `90s`, `15m`, `2h`, `1h30m`."""
+    if re.fullmatch(r"\d+(\.\d+)?", text):
+        return float(text)
+    parts = _PART.findall(text)
+    if not parts or "".join(n + unit for n, unit in parts) != text:
+        raise ValueError(f"takes a duration such as 90s, 15m or 2h, not {text!r}")
+    return sum(float(n) * _UNITS[unit] for n, unit in parts)
+
+
+def idle_exit(text: str) -> float:
+    """A duration, or NEVER."""
+    return NEVER if text == "never" else duration(text)
+
+
+def engine(text: str) -> str:
+    """The name of an engine of this version."""
+    if text in LATER_ENGINES:
+        raise ValueError(f"{text} is not supported in this version; known: {', '.join(ENGINES)}")
+    if text not in ENGINES:
+        raise ValueError(f"has no engine {text!r}. {suggestion(text, ENGINES)}")
+    return text
+
+
+def device(text: str) -> str:
+    """`auto`, `cpu`, `cuda` or `cuda:N`."""
+    if re.fullmatch(r"cuda:\d+(,\d+)+", text):
+        raise ValueError(f"{text} (several devices) is not supported in this version")
+    if not re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", text):
+        raise ValueError(f"takes auto, cpu, cuda or cuda:N, not {text!r}")
+    return text
+
+
+def dtype(text: str) -> Dtype:
+    """The number format of the weights."""
+    if text not in get_args(Dtype):
+        raise ValueError(f"takes {', '.join(get_args(Dtype))}, not {text!r}")
+    return cast("Dtype", text)
+
+
+def ranks(text: str) -> int:
+    """How many tensor-parallel ranks; only one for now."""
+    if whole(1)(text) > 1:
+        raise ValueError(f"{text} (tensor parallel) is not supported in this version")
+    return 1
+
+
+def plain(text: str) -> str:
+    """Any text but the empty one."""
+    if not text:
+        raise ValueError("must not be empty")
+    return text
