@@ -1,0 +1,98 @@
+"""A prompt as a person gave it → the event `PromptSet`, or an `InspectError` that says why not.
+
+Knows no tokenizer library and no sockets; what a tokenizer does comes through `Tokenizer`.
+"""
+
+import time
+from typing import Final
+
+from engine_daemon.errors import InspectError
+from engine_daemon.protocol.events import PromptSet
+from engine_daemon.protocol.packing import pack_ints
+from engine_daemon.protocol.values import PromptSpec
+from engine_daemon.tokens.tokenizer import Source, Tokenised, Tokenizer
+
+_PIECE_LIMIT: Final = 0xFFFF
+"""Bytes of one piece in the columns of `PromptSet`."""
+_LONE_SPACE: Final = (
+    "the prompt ends in a token that is a single space; most models continue badly after one, "
+    "because a word's own token begins with its space"
+)
+
+
+def encode(tokenizer: Tokenizer, prompt: PromptSpec) -> PromptSet:
+    """Tokenise `prompt`; the event belongs to branch 0, step 0, and its seed is not set yet."""
+    source = _source(tokenizer, prompt)
+    tokenised = tokenizer.tokenise(source)
+    _check(tokenised, tokenizer.context_length)
+    warnings = [*tokenised.notes, _LONE_SPACE] if _ends_in_space(tokenised) else tokenised.notes
+    return PromptSet(
+        t_ns=time.monotonic_ns(),
+        wall_ns=time.time_ns(),
+        text=source.text.encode(),
+        normalised=tokenised.normalised,
+        template=prompt.template,
+        seed=0,
+        warnings=warnings,
+        tokenize_ms=tokenised.ms,
+        ids=pack_ints("I", tokenised.ids),
+        special=pack_ints("B", tokenised.special),
+        added=pack_ints("B", tokenised.added),
+        starts=pack_ints("I", tokenised.starts),
+        ends=pack_ints("I", tokenised.ends),
+        piece_len=pack_ints("H", map(len, tokenised.pieces)),
+        pieces=b"".join(tokenised.pieces),
+    )
+
+
+def _source(tokenizer: Tokenizer, prompt: PromptSpec) -> Source:
+    text = _decode(prompt.text, "the prompt")
+    system = None if prompt.system is None else _decode(prompt.system, "the system message")
+    if prompt.template:
+        return tokenizer.chat(system, text, specials=prompt.specials)
+    if system is not None:
+        raise InspectError(
+            "a system message needs the chat template", "Add --chat", code="bad_prompt"
+        )
+    return Source(text, specials=prompt.specials)
+
+
+def _decode(text: bytes, what: str) -> str:
+    try:
+        return text.decode()
+    except UnicodeDecodeError as error:
+        raise InspectError(
+            f"{what} is not UTF-8: byte 0x{text[error.start]:02x} at offset {error.start:,}",
+            "Convert it first, for example: iconv -f latin1 -t utf-8 FILE",
+            code="bad_prompt",
+        ) from None
+
+
+def _check(tokenised: Tokenised, context_length: int | None) -> None:
+    count = len(tokenised.ids)
+    if not count:
+        raise InspectError(
+            "the prompt is empty: it gives no token to start from",
+            "Type some text; a single letter will do",
+            code="empty_prompt",
+        )
+    if context_length is not None and count > context_length:
+        raise InspectError(
+            f"the prompt is {count:,} tokens long, the model's context is {context_length:,}",
+            f"Shorten it by {count - context_length:,} tokens, or load a model with more context",
+            code="context_full",
+        )
+    longest = max(map(len, tokenised.pieces))
+    if longest > _PIECE_LIMIT:
+        raise InspectError(
+            f"one token stands for {longest:,} bytes of the prompt, the limit is {_PIECE_LIMIT:,}",
+            "Break up the long run of white space or of characters the model does not know",
+            code="bad_prompt",
+        )
+
+
+def _ends_in_space(tokenised: Tokenised) -> bool:
+    for piece, added in zip(reversed(tokenised.pieces), reversed(tokenised.added), strict=True):
+        if not added:
+            return piece == b" "
+    return False
