@@ -7,12 +7,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from engine_daemon.errors import Exit, InspectError
 from engine_daemon.protocol.events import How
 from engine_daemon.protocol.values import CacheReport, ModelInfo, Sampler, Work
 from engine_daemon.protocol.worker import EngineOptions
 
 ProgressFn = Callable[[str, int, int], None]
 """`(stage, done, total)`, in bytes; total 0 = not known."""
+
+
+class NoMemoryError(InspectError):
+    """A forward that does not fit: code `no_memory`, with the bytes it needs and what is free."""
+
+    def __init__(self, message: str, need_bytes: int | None, have_bytes: int | None) -> None:
+        super().__init__(message, exit_code=Exit.MODEL, code="no_memory")
+        self.need_bytes = need_bytes
+        self.have_bytes = have_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +138,7 @@ class Backend(Protocol):
         """Read `ids` after what the cache holds; the distribution after the last of them.
 
         With mode `none` the cache keeps no tensors and re-reads everything it was given.
-        Raises InspectError (`no_memory`, `engine`).
+        Raises NoMemoryError, or InspectError (`engine`).
         """
         ...
 

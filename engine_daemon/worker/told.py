@@ -1,0 +1,94 @@
+"""What a decode loop yields, told as events of the session's log.
+
+Knows the shape of events; nothing of when they are sent.
+"""
+
+import time
+from typing import TypedDict
+
+from engine_daemon.protocol.events import Predicted, Stepped, StepStop, Stopped, StopReason
+from engine_daemon.worker.decode import Append, DecodeSession, Prediction
+
+
+class _Stamp(TypedDict):
+    t_ns: int
+    wall_ns: int
+    branch: int
+    step: int
+    cause: bytes | None
+
+
+def predicted(branch: int, it: Prediction, cause: bytes | None) -> Predicted:
+    """Forward done, nothing picked."""
+    report = it.look.report
+    return Predicted(
+        **_stamp(branch, it.step, cause),
+        phase=it.phase,
+        position=it.position,
+        processed=it.forward.processed,
+        candidates=it.look.candidates,
+        ties_cut=report.ties_cut,
+        entropy_bits=report.entropy_bits,
+        logsumexp=report.logsumexp,
+        margin=report.margin,
+        tail_prob=report.tail_prob,
+        forward_ms=it.forward.ms,
+        probe_ms=it.look.probe_ms,
+        tokenize_ms=it.tokenize_ms,
+        waited_ms=it.waited_ms,
+        ranks_ms=it.forward.ranks_ms,
+        after_pause=it.after_pause,
+        cache=it.cache,
+        work=it.work,
+        restored=it.restored,
+    )
+
+
+def stepped(branch: int, it: Append, stop: StepStop | None, cause: bytes | None) -> Stepped:
+    """A token appended. `stop`: the step's own, or what the driver saw before telling it."""
+    choice = it.choice
+    return Stepped(
+        **_stamp(branch, it.step, cause),
+        id=choice.id,
+        piece=it.piece,
+        special=it.special,
+        logit=choice.logit,
+        final_logprob=choice.final_logprob,
+        rank=choice.rank,
+        how=choice.how,
+        draw=choice.draw,
+        pick_ms=it.pick_ms,
+        append_ms=it.append_ms,
+        total_ms=it.total_ms,
+        stop=stop,
+    )
+
+
+def stopped(
+    session: DecodeSession,
+    reason: StopReason,
+    cause: bytes | None,
+    *,
+    message: str = "",
+    need_bytes: int | None = None,
+    have_bytes: int | None = None,
+) -> Stopped:
+    """The session stands where it is now."""
+    return Stopped(
+        **_stamp(session.branch, session.step, cause),
+        reason=reason,
+        pending=session.pending is not None,
+        message=message,
+        need_bytes=need_bytes,
+        have_bytes=have_bytes,
+    )
+
+
+def _stamp(branch: int, step: int, cause: bytes | None) -> _Stamp:
+    return {
+        "t_ns": time.monotonic_ns(),
+        "wall_ns": time.time_ns(),
+        "branch": branch,
+        "step": step,
+        "cause": cause,
+    }
