@@ -3,13 +3,14 @@
 Knows logs only as something to sync; tells the hub through a wake-up file descriptor.
 """
 
+import contextlib
 import logging
 import os
 import threading
 import time
 from typing import Final
 
-from engine_daemon.recording.writer import LogWriter
+from engine_daemon.recording.writer import LogFull, LogWriter
 
 PERIOD_S: Final = 0.05
 
@@ -21,9 +22,6 @@ class Syncer:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        # Held for a whole pass, so that `forget` never closes a log under the thread; `mark`, on
-        # the hub's path to the viewers, does not take it.
-        self._syncing = threading.Lock()
         self._dirty: dict[str, LogWriter] = {}
         self._durable: dict[str, int] = {}
         self._leaving = False
@@ -42,12 +40,9 @@ class Syncer:
         return self._durable.get(session, 0)
 
     def forget(self, session: str) -> None:
-        """The log is being closed: sync it here and now, and never touch it again."""
-        with self._syncing:
-            with self._changed:
-                log = self._dirty.pop(session, None)
-            if log is not None:
-                self._sync(session, log)
+        """The log is about to be closed, which syncs it."""
+        with self._changed:
+            self._dirty.pop(session, None)
             self._durable.pop(session, None)
 
     def drain(self) -> None:
@@ -74,22 +69,15 @@ class Syncer:
                     self._changed.wait()
                 if self._leaving:
                     return
-            with self._syncing:
-                with self._changed:
-                    dirty, self._dirty = self._dirty, {}
-                for session, log in dirty.items():
-                    self._sync(session, log)
-            try:
+                dirty, self._dirty = self._dirty, {}
+            for session, log in dirty.items():
+                self._sync(session, log)
+            with contextlib.suppress(BlockingIOError):
                 os.write(self._wake, b"!")
-            except BlockingIOError:
-                pass
             time.sleep(PERIOD_S)
 
     def _sync(self, session: str, log: LogWriter) -> None:
-        head = log.head
         try:
-            log.sync()
-        except OSError as error:
+            self._durable[session] = log.sync()
+        except LogFull as error:
             _log.error("fdatasync of %s: %s", session, error)
-        else:
-            self._durable[session] = head

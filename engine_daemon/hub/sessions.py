@@ -15,16 +15,20 @@ from engine_daemon.errors import InspectError
 from engine_daemon.hub.durability import Syncer
 from engine_daemon.paths import Paths, host
 from engine_daemon.protocol import events as ev
-from engine_daemon.protocol.codec import pack_event
+from engine_daemon.protocol.codec import WireError, pack_event, unpack_event
 from engine_daemon.protocol.state import SessionInfo
 from engine_daemon.protocol.values import PromptSpec
 from engine_daemon.protocol.worker import OpenSession
 from engine_daemon.recording.columns import Columns
-from engine_daemon.recording.reader import last_event, read_opened
-from engine_daemon.recording.writer import LogWriter
+from engine_daemon.recording.format import MAGIC, Frame, scan
+from engine_daemon.recording.writer import LogError, LogWriter
 
 SUFFIX: Final = ".lir"
 TITLE_CHARACTERS: Final = 60
+HISTORY: Final = ("user", "run", "rejected")
+"""Who closes a session for good (`Closed.by`); one that the daemon closed is open again later."""
+_LAST_FRAME_WINDOW: Final = 4096
+"""A `Closed` frame is far smaller."""
 _CROCKFORD: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 _log = logging.getLogger(__name__)
@@ -86,7 +90,7 @@ class Session:
         self.append_packed(pack_event(event))
 
     def append_packed(self, packed: bytes) -> ev.Event | ev.UnknownEvent:
-        """Log an event and fold it; OSError (`LogFull`) when the disk refuses, nothing changed."""
+        """Log an event and fold it; `LogFull` when the disk refuses, and nothing changed."""
         seq = self.log.append(packed)
         event = self.columns.apply(seq, packed)
         self._syncer.mark(self.id, self.log)
@@ -102,11 +106,11 @@ class Session:
         self.closed_at = now
 
     def release(self) -> None:
-        """Sync and close the file."""
+        """Sync and close the file; nothing can be read from it after."""
         self._syncer.forget(self.id)
         self.log.close()
 
-    def opening_message(self, restored: bool) -> OpenSession:
+    def opening_message(self, *, restored: bool, limit_tokens: int | None) -> OpenSession:
         """What brings the worker to where the log ends."""
         columns, prompt, limits = self.columns, self.columns.prompt, self.columns.limits
         if prompt is None or limits is None:
@@ -120,7 +124,7 @@ class Session:
             salt=columns.salt,
             candidates=limits.candidates,
             cache_mode=limits.cache_mode,
-            limit_tokens=limits.limit_tokens,
+            limit_tokens=limit_tokens,
             max_steps=limits.max_steps,
             tokenize_ms=prompt.tokenize_ms,
             restored=restored,
@@ -164,7 +168,7 @@ class SessionStore:
         return self._paths.recordings / f"{session}{SUFFIX}"
 
     def create(self, title: str) -> Session:
-        """A new log with its first frame written; OSError when the disk refuses."""
+        """A new log with its first frame written; `LogFull` when the disk refuses."""
         self._paths.recordings.mkdir(mode=0o700, parents=True, exist_ok=True)
         session = new_id()
         opened = ev.Opened(
@@ -193,19 +197,13 @@ class SessionStore:
             return
         for path in sorted(self._paths.recordings.glob(f"*{SUFFIX}")):
             try:
-                if self._belongs_here(path):
+                if not _was_closed(path):
                     self._reopen(path)
-            except (OSError, InspectError, ValueError) as error:
-                _log.warning("not re-opened: %s: %s", path.name, error)
-
-    def _belongs_here(self, path: Path) -> bool:
-        opened, last = read_opened(path), last_event(path)
-        if opened is None or (opened.host, opened.name) != (host(), self._paths.name):
-            return False
-        return not (isinstance(last, ev.Closed) and last.by in ("user", "run"))
+            except (OSError, InspectError) as error:
+                _log.warning("not re-opened: %s", error)
 
     def _reopen(self, path: Path) -> None:
-        log = LogWriter.reopen(path)
+        log = LogWriter.reopen(path, owner=(host(), self._paths.name))
         columns = Columns()
         for seq, packed in log.read(0, log.head, log.size):
             columns.apply(seq, packed)
@@ -243,6 +241,22 @@ class SessionStore:
                 if session.open:
                     session.close(by, now)
                 session.release()
-            except OSError as error:
+            except LogError as error:
                 _log.error("closing %s: %s", session.id, error)
         self._sessions.clear()
+
+
+def _was_closed(path: Path) -> bool:
+    """The last frame says that a user or a `run` closed it: such a log is history."""
+    with path.open("rb") as file:
+        begin = max(0, file.seek(0, os.SEEK_END) - _LAST_FRAME_WINDOW)
+        file.seek(begin)
+        at = file.read().rfind(MAGIC)
+        parts = list(scan(file.fileno(), begin + at)) if at >= 0 else []
+    if len(parts) != 2 or not isinstance(parts[0], Frame):
+        return False
+    try:
+        event = unpack_event(parts[0].payload)
+    except WireError:
+        return False
+    return isinstance(event, ev.Closed) and event.by in HISTORY

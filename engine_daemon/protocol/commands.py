@@ -63,7 +63,9 @@ class SetSampler(Command, frozen=True, kw_only=True, tag="set_sampler"):
 
 
 class Close(Command, frozen=True, kw_only=True, tag="close"):
-    """End the session; its recording stays."""
+    """End the session; its recording stays. `by` is written into it."""
+
+    by: Literal["user", "run"] = "user"
 
 
 class StopDaemon(Command, frozen=True, kw_only=True, tag="stop_daemon"):

@@ -15,6 +15,7 @@ from engine_daemon.protocol.values import (
     CacheReport,
     Candidates,
     ModelInfo,
+    PromptSpec,
     Restored,
     Sampler,
     Work,

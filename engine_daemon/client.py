@@ -1,0 +1,507 @@
+"""Attach to a daemon: typed commands in, typed updates out, over one DEALER socket.
+
+Works inside one asyncio loop. Knows the wire and the guards of a viewer (nothing queues while the
+hub is away, commands carry the place they are meant for); nothing of screens, recordings or torch.
+"""
+
+import asyncio
+import fcntl
+import getpass
+import json
+import os
+import socket
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+import msgspec
+import zmq
+import zmq.utils.monitor
+
+from engine_daemon import __version__
+from engine_daemon.errors import Exit, InspectError
+from engine_daemon.paths import Paths
+from engine_daemon.protocol import codec
+from engine_daemon.protocol import commands as cmd
+from engine_daemon.protocol.codec import WireError, decode_body, open_envelope, seal
+from engine_daemon.protocol.state import State
+
+CONNECT_S: Final = 3.0
+REPLY_S: Final = 5.0
+ASK_S: Final = 60.0
+"""A prompt of 8 MiB takes some seconds to tokenise; other reads answer at once."""
+PING_S: Final = 2.0
+MISSED_PINGS: Final = 3
+RETRY_S: Final = 0.2
+WINDOW_BYTES: Final = 2 * 1024 * 1024
+
+M = TypeVar("M", bound=cmd.Message)
+
+
+class LinkLost(msgspec.Struct, frozen=True):
+    """The daemon cannot be reached; what is on screen is what was known then."""
+
+    reason: str
+
+
+class LinkUp(msgspec.Struct, frozen=True):
+    """The daemon answers again. `restarted`: it is another life of it (another epoch)."""
+
+    restarted: bool
+
+
+Update = cmd.StateMessage | cmd.Batch | LinkLost | LinkUp
+
+
+def default_who() -> str:
+    """user@host, the name others see."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"
+
+
+def is_running(paths: Paths) -> bool:
+    """A daemon holds the lock. Needs no socket and answers at once."""
+    try:
+        fd = os.open(paths.lock, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def read_connection(paths: Paths) -> dict[str, Any]:
+    """The connection file. Raises InspectError (exit 4) when there is no daemon to connect to."""
+    try:
+        found: dict[str, Any] = json.loads(paths.connection.read_bytes())
+    except (OSError, ValueError):
+        found = {}
+    if found and is_running(paths):
+        return found
+    raise no_daemon(paths.name)
+
+
+def no_daemon(name: str) -> InspectError:
+    """The error for a daemon that is not there."""
+    option = "" if name == "default" else f" --name {name}"
+    return InspectError(
+        f"no daemon named {name} is running",
+        f"Start one: llm-inspect daemon start{option}",
+        exit_code=Exit.DAEMON,
+        code="no_daemon",
+    )
+
+
+class DaemonClient:
+    """`async with DaemonClient(paths) as client:` attaches, and detaches at the end.
+
+    Args:
+        paths: of the daemon.
+        who: shown to others; user@host when not given.
+        client: what this is (`tui`, `run` …), shown to others.
+        observe: attach without the right to command.
+        reconnect: come back by itself after a lost link; else `updates` raises then.
+    """
+
+    def __init__(
+        self,
+        paths: Paths,
+        *,
+        who: str | None = None,
+        client: str = "python",
+        observe: bool = False,
+        reconnect: bool = True,
+    ) -> None:
+        self._paths = paths
+        self._who = who or default_who()
+        self._client = client
+        self._observe = observe
+        self._reconnect = reconnect
+        self._link: _Link | None = None
+        self._welcome: cmd.Welcome | None = None
+        self._following: dict[str, int] = {}
+        self._queue: list[Update] = []
+        self._arrived = asyncio.Event()
+        self._failure: InspectError | None = None
+        self._keeper: asyncio.Task[None] | None = None
+
+    # Life -------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        await self._attach()
+        self._keeper = asyncio.create_task(self._keep())
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.gather(self._keeper, return_exceptions=True)
+        self._detach("detached")
+
+    @property
+    def welcome(self) -> cmd.Welcome:
+        """What the daemon said at hello."""
+        if self._welcome is None:
+            raise no_daemon(self._paths.name)
+        return self._welcome
+
+    @property
+    def state(self) -> State:
+        """The latest state."""
+        return self._state
+
+    @property
+    def connected(self) -> bool:
+        """The link stands, as far as is known."""
+        return self._link is not None
+
+    async def _attach(self) -> None:
+        connection = read_connection(self._paths)
+        link = _Link(str(connection["viewers"]), self._received)
+        try:
+            await link.connected(CONNECT_S)
+            hello = cmd.Hello(
+                min=codec.MAJOR,
+                max=codec.MAJOR,
+                caps=list(codec.CAPS),
+                client=f"{self._client} {__version__}",
+                who=self._who,
+                want="observe" if self._observe else "control",
+            )
+            answer = await link.request(hello, CONNECT_S)
+        except TimeoutError:
+            link.close()
+            raise InspectError(
+                f"the daemon {self._paths.name} does not answer",
+                "llm-inspect daemon status, then llm-inspect daemon restart",
+                exit_code=Exit.DAEMON,
+                code="no_answer",
+            ) from None
+        except BaseException:
+            link.close()
+            raise
+        if isinstance(answer, cmd.Refuse):
+            link.close()
+            raise InspectError(
+                f"{answer.text}; this viewer speaks {codec.VERSION}",
+                "Install the same version on both sides, then llm-inspect daemon restart",
+                exit_code=Exit.DAEMON,
+                code=answer.code,
+            )
+        assert isinstance(answer, cmd.Welcome)
+        self._welcome, self._state, self._link = answer, answer.state, link
+        for session, start in self._following.items():
+            self._subscribe(session, start)
+
+    def _detach(self, reason: str) -> None:
+        link, self._link = self._link, None
+        if link is not None:
+            link.close(reason)
+
+    async def _keep(self) -> None:
+        """Ping; notice a lost link; come back."""
+        while True:
+            link = self._link
+            assert link is not None
+            reason = await link.lost(PING_S * MISSED_PINGS, PING_S)
+            self._detach(reason)
+            self._put(LinkLost(reason))
+            if not self._reconnect:
+                self._failure = no_daemon(self._paths.name)
+                self._arrived.set()
+                return
+            epoch = self.welcome.ep
+            await self._attach_again()
+            self._put(LinkUp(self.welcome.ep != epoch))
+            self._put(cmd.StateMessage(state=self._state))
+
+    async def _attach_again(self) -> None:
+        while True:
+            try:
+                await self._attach()
+                return
+            except InspectError:
+                await asyncio.sleep(RETRY_S)
+
+    # Requests ---------------------------------------------------------------------------------
+
+    async def command(
+        self, do: cmd.AnyCommand, session: str | None = None, at: cmd.At | None = None
+    ) -> cmd.Reply:
+        """Ask for something to be done; its outcome is an event with `Reply.cmd` as cause.
+
+        Raises InspectError when it is rejected or the daemon cannot be reached; `code` says why.
+        """
+        message = cmd.Cmd(cmd=os.urandom(16), epoch=self.welcome.ep, do=do, session=session, at=at)
+        reply = await self._request(message, cmd.Reply, session, REPLY_S)
+        if reply.status == "rejected":
+            usage = reply.code in ("no_session", "bad_arg")
+            raise InspectError(
+                reply.message or reply.code,
+                reply.hint,
+                exit_code=Exit.USAGE if usage else Exit.DAEMON,
+                code=reply.code,
+            )
+        return reply
+
+    async def ask(self, ask: cmd.AnyAsk, session: str | None = None) -> cmd.Answer:
+        """Read something. Raises InspectError when it cannot be had; `code` says why."""
+        message = cmd.AskRequest(ask=ask, session=session)
+        answer = await self._request(message, cmd.Answer, session, ASK_S)
+        if answer.code:
+            raise InspectError(answer.message or answer.code, code=answer.code)
+        return answer
+
+    async def _request(
+        self, message: cmd.Message, kind: type[M], session: str | None, limit_s: float
+    ) -> M:
+        _check_size(message)
+        link = self._link
+        if link is None:
+            raise _not_sent()
+        try:
+            answer = await link.request(message, limit_s, session)
+        except TimeoutError:
+            raise InspectError(
+                f"no answer from the daemon within {limit_s:.0f} s",
+                "llm-inspect daemon status",
+                exit_code=Exit.DAEMON,
+                code="no_answer",
+            ) from None
+        assert isinstance(answer, kind)
+        return answer
+
+    # Following --------------------------------------------------------------------------------
+
+    def follow(self, session: str, start: int = 0) -> None:
+        """Have the session's events from `start` on come out of `updates`."""
+        self._following[session] = start
+        self._subscribe(session, start)
+
+    def unfollow(self, session: str) -> None:
+        """Stop that."""
+        self._following.pop(session, None)
+        if self._link is not None:
+            self._link.send(cmd.Unsub(session=session))
+
+    def _subscribe(self, session: str, start: int) -> None:
+        if self._link is not None:
+            self._link.send(cmd.Sub(session=session, start=start, win_bytes=WINDOW_BYTES))
+
+    async def updates(self) -> AsyncIterator[list[Update]]:
+        """Everything that came since the last turn, in order.
+
+        Credit for a list is given back when the next one is asked for. Raises InspectError
+        (exit 4) when the link is lost and `reconnect` is off.
+        """
+        while True:
+            await self._arrived.wait()
+            self._arrived.clear()
+            updates, self._queue = self._queue, []
+            if updates:
+                yield updates
+                self._acknowledge(updates)
+            if self._failure is not None and not self._queue:
+                raise self._failure
+
+    def _acknowledge(self, updates: list[Update]) -> None:
+        reached = {u.session: u.to for u in updates if isinstance(u, cmd.Batch)}
+        if self._link is not None:
+            for session, upto in reached.items():
+                self._link.send(cmd.Ack(session=session, next=upto))
+
+    def _received(self, message: cmd.Message) -> None:
+        match message:
+            case cmd.StateMessage(state=state):
+                self._state = state
+                self._put(message)
+            case cmd.Batch():
+                self._batch(message)
+            case cmd.ErrorMessage(code="no_hello"):
+                if self._link is not None:
+                    self._link.fail("the daemon has forgotten this viewer")
+            case _:
+                pass
+
+    def _batch(self, batch: cmd.Batch) -> None:
+        expected = self._following.get(batch.session)
+        if expected is None:
+            return
+        if batch.start != expected:
+            self._subscribe(batch.session, expected)
+            return
+        self._following[batch.session] = batch.to
+        self._put(batch)
+
+    def _put(self, update: Update) -> None:
+        self._queue.append(update)
+        self._arrived.set()
+
+
+class _Link:
+    """One socket, one life: a lost link is closed and another one made."""
+
+    def __init__(self, endpoint: str, received: Any) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._received = received
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._socket = self._context.socket(zmq.DEALER)
+        for option, value in (
+            (zmq.IMMEDIATE, 1),
+            (zmq.LINGER, 500),
+            (zmq.SNDHWM, 64),
+            (zmq.HEARTBEAT_IVL, 2000),
+            (zmq.HEARTBEAT_TIMEOUT, 6000),
+            (zmq.RECONNECT_IVL, -1),
+        ):
+            self._socket.setsockopt(option, value)
+        events = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
+        self._monitor = self._socket.get_monitor_socket(events)
+        self._connected = self._loop.create_future()
+        self._lost: asyncio.Future[str] = self._loop.create_future()
+        self._waiting: dict[int, asyncio.Future[cmd.Message]] = {}
+        self._count = 0
+        self._heard = self._loop.time()
+        self._closed = False
+        self._loop.add_reader(self._monitor.fileno(), self._watch)
+        self._loop.add_reader(self._socket.fileno(), self._drain)
+        self._socket.connect(endpoint)
+        # A ZeroMQ descriptor tells edges only: whatever came before the reader was in place
+        # is looked for once.
+        self._loop.call_soon(self._watch)
+
+    async def connected(self, limit_s: float) -> None:
+        """Wait for the handshake; TimeoutError when it does not come."""
+        await asyncio.wait_for(asyncio.shield(self._connected), limit_s)
+
+    async def lost(self, silent_s: float, ping_s: float) -> str:
+        """Ping until the link is lost; why."""
+        while True:
+            done, _ = await asyncio.wait([self._lost], timeout=ping_s)
+            if done:
+                return self._lost.result()
+            if self._loop.time() - self._heard > silent_s:
+                return "the daemon does not answer"
+            self.send(cmd.Ping())
+
+    def fail(self, reason: str) -> None:
+        """The link is of no more use."""
+        if not self._lost.done():
+            self._lost.set_result(reason)
+
+    def send(self, message: cmd.Message, session: str | None = None) -> int:
+        """Send now or lose the link; the message's number."""
+        self._count += 1
+        if self._closed:
+            return self._count
+        try:
+            self._socket.send_multipart(seal(message, id=self._count, session=session), zmq.NOBLOCK)
+        except zmq.ZMQError:
+            self.fail("the daemon is gone")
+        self._loop.call_soon(self._drain)
+        return self._count
+
+    async def request(
+        self, message: cmd.Message, limit_s: float, session: str | None = None
+    ) -> cmd.Message:
+        """Send and wait for the answer. InspectError when the link is lost meanwhile."""
+        number = self.send(message, session)
+        future: asyncio.Future[cmd.Message] = self._loop.create_future()
+        if self._lost.done():
+            raise _not_sent()
+        self._waiting[number] = future
+        try:
+            return await asyncio.wait_for(future, limit_s)
+        finally:
+            self._waiting.pop(number, None)
+
+    def close(self, reason: str = "closed") -> None:
+        """Close the socket; whoever waits for an answer is told."""
+        if self._closed:
+            return
+        self._closed = True
+        self._loop.remove_reader(self._socket.fileno())
+        self._loop.remove_reader(self._monitor.fileno())
+        self._socket.disable_monitor()
+        self._monitor.close(linger=0)
+        self._socket.close()
+        self._context.term()
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(_unconfirmed(reason))
+        self.fail(reason)
+
+    def _watch(self) -> None:
+        while not self._closed and self._monitor.getsockopt(zmq.EVENTS) & zmq.POLLIN:
+            event = zmq.utils.monitor.recv_monitor_message(self._monitor, zmq.NOBLOCK)
+            if event["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                if not self._connected.done():
+                    self._connected.set_result(None)
+            else:
+                self._drain()
+                self.fail("the daemon is gone")
+
+    def _drain(self) -> None:
+        while not self._closed:
+            try:
+                frames = self._socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            self._heard = self._loop.time()
+            try:
+                self._take(frames)
+            except WireError as error:
+                self.fail(f"unreadable message from the daemon: {error.message}")
+
+    def _take(self, frames: list[bytes]) -> None:
+        envelope, body = open_envelope(frames)
+        kind = cmd.FROM_HUB.get(envelope.t)
+        if kind is None:
+            return  # a newer daemon may say more than we know
+        message = decode_body(body, kind)
+        waiting = self._waiting.get(envelope.re) if envelope.re is not None else None
+        if waiting is not None and not waiting.done():
+            waiting.set_result(message)
+        else:
+            self._received(message)
+
+
+def _check_size(message: cmd.Message) -> None:
+    size = len(seal(message)[2])
+    if size > codec.TEXT_LIMIT:
+        limit = codec.TEXT_LIMIT // (1024 * 1024)
+        raise InspectError(
+            f"the prompt is {size / 1e6:.1f} MB, the limit is {limit} MiB",
+            "Use a shorter one",
+            code="too_big",
+        )
+
+
+def _not_sent() -> InspectError:
+    return InspectError(
+        "not sent: the daemon cannot be reached",
+        "Wait for the link, then try again",
+        exit_code=Exit.DAEMON,
+        code="not_sent",
+    )
+
+
+def _unconfirmed(reason: str) -> InspectError:
+    return InspectError(
+        f"not confirmed: {reason}",
+        "Attach again and look at the session",
+        exit_code=Exit.DAEMON,
+        code="link_lost",
+    )

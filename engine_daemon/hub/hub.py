@@ -1,0 +1,174 @@
+"""The hub's loop: one thread, one poll, every viewer and every child.
+
+Receives, hands over to `control`, `workers` and `fanout`, and sends. Keeps no data of its own that
+outlives a viewer: sessions are their logs.
+"""
+
+import logging
+import math
+import os
+import time
+from typing import Final
+
+import msgspec
+import zmq
+
+from engine_daemon import __version__
+from engine_daemon.config import DaemonOptions
+from engine_daemon.hub.durability import Syncer
+from engine_daemon.hub.front import Front
+from engine_daemon.hub.sessions import SessionStore
+from engine_daemon.hub.workers import EngineSide
+from engine_daemon.paths import Paths
+from engine_daemon.protocol import commands as cmd
+from engine_daemon.protocol.state import State
+
+TICK_S: Final = 0.5
+STATE_PERIOD_S: Final = 0.1
+KEEP_CLOSED_S: Final = 60.0
+"""A closed session that nobody follows stays readable for so long."""
+REMEMBERED: Final = 4096
+"""Replies kept, so that a repeated command gets the same one."""
+ANSWER_BYTES: Final = 4 * 1024 * 1024
+MAX_EVENTS_ASKED: Final = 512
+_LARGE: Final = (cmd.Open, cmd.AskEncode)
+
+_log = logging.getLogger(__name__)
+
+
+class Hub:
+    """Everything that lives as long as the daemon. `run` returns the exit code."""
+
+    def __init__(self, paths: Paths, options: DaemonOptions) -> None:
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._options = options
+        self.epoch = os.urandom(8)
+        self._syncer = Syncer()
+        self._store = SessionStore(paths, self.epoch, f"llm-inspect {__version__}", self._syncer)
+        self._engine = EngineSide(
+            self._context, paths, options, self._store, __version__, self._state_changed
+        )
+        self._front = Front(
+            self._context,
+            paths,
+            self.epoch,
+            self._store,
+            self._engine,
+            self._state,
+            self._state_changed,
+        )
+        self._state_dirty = False
+        self._state_sent = 0.0
+        self._idle_since = time.monotonic()
+        self._had_viewer = False
+        self.leaving = False
+        self.exit_code = 0
+
+    # The loop -------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Take up the old sessions and start the children."""
+        self._store.reopen_all()
+        self._engine.start()
+
+    def run(self, wake_fd: int) -> int:
+        """Serve until told to leave. `wake_fd` becomes readable when a signal came."""
+        poller = zmq.Poller()
+        for source in (self._front.socket, self._engine.socket, wake_fd, self._syncer.wake_fd):
+            poller.register(source, zmq.POLLIN)
+        next_tick = 0.0
+        while not self.leaving:
+            now = time.monotonic()
+            ready = dict(poller.poll(_milliseconds(self._next_look(next_tick) - now)))
+            if wake_fd in ready:
+                os.read(wake_fd, 4096)
+                self._engine.reap()
+            if self._syncer.wake_fd in ready:
+                self._syncer.drain()
+            # Commands before data: a pause is never behind a flood of events.
+            self._front.receive()
+            self.leaving = self.leaving or self._front.stop_asked
+            if self._engine.socket in ready:
+                self._engine.receive()
+            now = time.monotonic()
+            if now >= next_tick:
+                next_tick = now + TICK_S
+                self._tick(now)
+            self._front.flush(now)
+            self._push_state(now)
+            self._leave_if_failed(now)
+        return self.exit_code
+
+    def _next_look(self, next_tick: float) -> float:
+        """When the loop must turn even if nothing comes in."""
+        looks = [next_tick]
+        if self._front.next_look is not None:
+            looks.append(self._front.next_look)
+        if self._state_dirty:
+            looks.append(self._state_sent + STATE_PERIOD_S)
+        return min(looks)
+
+    def close(self) -> None:
+        """End the children and every log."""
+        now = time.monotonic()
+        self._engine.stop_running("the daemon was stopped")
+        self._front.flush(now, at_once=True)
+        self._engine.close()
+        self._store.close_all("daemon", now)
+        self._syncer.close()
+        self._front.close()
+        self._context.term()
+
+    def _tick(self, now: float) -> None:
+        self._engine.check_templates(now)
+        self._front.probe(now)
+        self._store.forget_closed(self._front.followed(), now, KEEP_CLOSED_S)
+        self._idle_exit(now)
+
+    def _idle_exit(self, now: float) -> None:
+        self._had_viewer = self._had_viewer or bool(self._front.viewers)
+        busy = bool(self._front.viewers) or self._engine.any_running() or self._engine.loading
+        limit = self._options.idle_exit_s
+        if busy:
+            self._idle_since = now
+        elif limit is not None and now - self._idle_since >= max(limit, 0.0):
+            # `--idle-exit 0` waits for the viewer that it was started for.
+            if limit == 0 and not self._had_viewer:
+                return
+            _log.info("idle for %.0f s: leaving", now - self._idle_since)
+            self.leaving = True
+
+    def _leave_if_failed(self, now: float) -> None:
+        """The first load failed: everybody who waits is told, then the daemon ends with 3."""
+        if self._engine.fatal and not self.leaving:
+            self._state_sent = 0.0
+            self._push_state(now)
+            self.leaving, self.exit_code = True, 3
+
+    # State ------------------------------------------------------------------------------------
+
+    def _state_changed(self) -> None:
+        self._state_dirty = True
+
+    def _push_state(self, now: float) -> None:
+        if not self._state_dirty or now < self._state_sent + STATE_PERIOD_S:
+            return
+        self._state_dirty, self._state_sent = False, now
+        self._front.push(cmd.StateMessage(state=self._state()))
+
+    def _state(self) -> State:
+        sessions = [s for s in self._store if s.open]
+        heads = {s.id: s.log.head for s in sessions}
+        engine = self._engine.state
+        if engine.word == "ready" and self._engine.any_running():
+            engine = msgspec.structs.replace(engine, word="busy")
+        return State(
+            engine=engine,
+            sessions=[s.info(self._engine.seats.other_model(s)) for s in sessions],
+            viewers=[viewer.info(heads) for viewer in self._front.viewers.values()],
+            idle_exit_s=self._options.idle_exit_s,
+        )
+
+
+def _milliseconds(seconds: float) -> int:
+    return max(0, math.ceil(seconds * 1000))

@@ -1,0 +1,266 @@
+"""Sessions in the worker: tokenised, placed, restored, commanded, and what they report logged.
+
+What a command may do is decided in `control`; processes and sockets are `workers`'.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from engine_daemon.hub.children import Ending
+from engine_daemon.hub.control import Rejected
+from engine_daemon.hub.encoding import Encoder
+from engine_daemon.hub.sessions import Session, SessionStore, stamp
+from engine_daemon.protocol import events as ev
+from engine_daemon.protocol import worker as wire
+from engine_daemon.protocol.commands import Message
+from engine_daemon.recording.writer import LogFull
+
+_log = logging.getLogger(__name__)
+
+
+class Seats:
+    """What connects sessions to the engine. `engine` is the number of the worker's start;
+    `started` and `tokenizer` are None until they are loaded; `why_not` tells an absent engine."""
+
+    def __init__(
+        self,
+        store: SessionStore,
+        max_context: int | None,
+        send: Callable[[str, Message], bool],
+        changed: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._max_context = max_context
+        self._send = send
+        self._changed = changed
+        self.encoder = Encoder(send)
+        self.engine = 0
+        self.started: wire.EngineReady | None = None
+        self.tokenizer: wire.TokenizerReady | None = None
+        self.why_not = Rejected("no_engine", "the engine is starting")
+
+    def advance_all(self) -> None:
+        """Take every waiting session as far as it can go now."""
+        for session in self._store:
+            if session.open:
+                self.advance(session)
+
+    def advance(self, session: Session) -> None:
+        """Tokenise, then place a session that waits."""
+        if session.unsent is not None and self.encoder.ready:
+            prompt, session.unsent = session.unsent, None
+            self.encoder.encode(prompt, lambda encoded: self._prompt_ready(session, encoded))
+        if (
+            self.started is not None
+            and session.columns.prompt is not None
+            and session.columns.status == "waiting"
+            and not session.resident
+        ):
+            self._place(session, restored=False)
+            if session.goal != 0:
+                self._send("worker", wire.Go(session=session.id, step=session.goal))
+
+    wanted = advance
+
+    def _prompt_ready(self, session: Session, encoded: wire.Encoded) -> None:
+        if not session.open:
+            return
+        problem = self._prompt_problem(session, encoded)
+        if problem is not None:
+            session.append(problem)
+            session.close("rejected", time.monotonic())
+            return
+        prompt = msgspec.msgpack.decode(encoded.prompt or b"", type=ev.PromptSet)
+        seed = session.columns.sampler.seed
+        session.append(msgspec.structs.replace(prompt, seed=seed, **stamp(session.opened_by)))
+        self._changed()
+
+    def _prompt_problem(self, session: Session, encoded: wire.Encoded) -> ev.PromptRejected | None:
+        if encoded.prompt is None:
+            return ev.PromptRejected(
+                code=encoded.code, message=encoded.message, hint=encoded.hint, **stamp()
+            )
+        prompt = msgspec.msgpack.decode(encoded.prompt, type=ev.PromptSet)
+        count, limit = len(prompt.ids) // 4, self._limit(session)
+        if count == 0:
+            return ev.PromptRejected(
+                code="empty_prompt",
+                message="the prompt is empty: there is nothing to predict from",
+                hint="Give at least one character",
+                **stamp(),
+            )
+        if limit is not None and count >= limit:
+            return ev.PromptRejected(
+                code="prompt_too_long",
+                message=f"the prompt has {count} tokens; the context holds {limit},"
+                " one of them for the next token",
+                hint="Shorten it, or raise --max-context up to what the model was made for",
+                **stamp(),
+            )
+        return None
+
+    def _limit(self, session: Session) -> int | None:
+        limits = session.columns.limits
+        model = self.tokenizer.context_length if self.tokenizer else None
+        bounds = (limits.limit_tokens if limits else None, self._max_context, model)
+        return min((b for b in bounds if b is not None), default=None)
+
+    def _place(self, session: Session, *, restored: bool) -> None:
+        if self.started is None or self.tokenizer is None:
+            return
+        if session.engine_logged != self.engine:
+            session.append(
+                ev.EngineStarted(
+                    engine=self.engine,
+                    backend=self.started.backend,
+                    synthetic=self.started.synthetic,
+                    weights_id=self.started.weights_id,
+                    tokenizer_id=self.tokenizer.tokenizer_id,
+                    eos_ids=self.started.eos_ids,
+                    model=self.started.model,
+                    **stamp(),
+                )
+            )
+            session.engine_logged = self.engine
+        session.placed = 0
+        session.resident = True
+        message = session.opening_message(restored=restored, limit_tokens=self._limit(session))
+        self._send("worker", message)
+
+    def log_event(self, session_id: str, packed: bytes) -> int:
+        """Log what the worker reports; how many of its events of this session are in by now."""
+        session = self._store.get(session_id)
+        if session is None or not session.open:
+            return 0
+        session.placed += 1
+        self._log(session, packed)
+        return session.placed
+
+    def _log(self, session: Session, packed: bytes) -> None:
+        was_waiting = session.columns.status == "waiting"
+        try:
+            event = session.append_packed(packed)
+        except LogFull as error:
+            self._disk_failed(session, error)
+            return
+        if isinstance(event, ev.Predicted) and was_waiting and session.goal == 0:
+            self.log_stop(session, "goal", "")
+        if isinstance(event, ev.Stopped) and event.reason in ("no_memory", "error"):
+            session.resident = event.reason != "no_memory"
+        self._changed()
+
+    def log_stop(self, session: Session, reason: ev.StopReason, message: str) -> None:
+        """Log that the session stands at the place its log ends at."""
+        columns = session.columns
+        session.append(
+            ev.Stopped(
+                reason=reason,
+                pending=columns.pending is not None,
+                message=message,
+                branch=columns.place.branch,
+                step=columns.place.step,
+                **stamp(session.opened_by if reason == "goal" else None),
+            )
+        )
+
+    def _disk_failed(self, session: Session, error: LogFull) -> None:
+        _log.error("log of %s: %s", session.id, error)
+        self.drop(session)
+        try:
+            self.log_stop(session, "disk_full", str(error))
+        except LogFull:
+            _log.error("log of %s: not even the stop could be written", session.id)
+
+    # What control asks for ----------------------------------------------------------------------
+
+    def refusal(self, session: Session) -> Rejected | None:
+        """Why no command can reach the engine for this session now."""
+        if self.started is None:
+            return self.why_not
+        if self.other_model(session):
+            return Rejected(
+                "other_model",
+                "this session was made with another model; its history is read-only here",
+            )
+        return None
+
+    def other_model(self, session: Session) -> bool:
+        """The log was made with other weights or another tokenizer than are loaded now."""
+        engine = session.columns.engine
+        if engine is None or self.started is None or self.tokenizer is None:
+            return False
+        return (engine.weights_id, engine.tokenizer_id) != (
+            self.started.weights_id,
+            self.tokenizer.tokenizer_id,
+        )
+
+    def vocabulary(self) -> int | None:
+        """Ids the model has."""
+        return self.started.model.vocabulary if self.started else None
+
+    def _ensure_resident(self, session: Session) -> None:
+        if not session.resident:
+            self._place(session, restored=True)
+
+    def go(self, session: Session, step: int | None, cause: bytes) -> None:
+        """Commit until pending at `step`."""
+        self._ensure_resident(session)
+        self._send("worker", wire.Go(session=session.id, step=step, cause=cause))
+
+    def force(self, session: Session, token_id: int, cause: bytes) -> None:
+        """Commit this id at the pending step."""
+        self._ensure_resident(session)
+        self._send("worker", wire.ForceId(session=session.id, id=token_id, cause=cause))
+
+    def resample(self, session: Session, cause: bytes) -> None:
+        """Evaluate the pending distribution under the session's sampler."""
+        if not session.resident:
+            self._place(session, restored=True)
+            return
+        columns = session.columns
+        self._send(
+            "worker",
+            wire.Resample(
+                session=session.id, sampler=columns.sampler, salt=columns.salt, cause=cause
+            ),
+        )
+
+    def halt(self, session: Session, cause: bytes) -> None:
+        """Stand at the next pending step."""
+        self._send("worker", wire.Halt(session=session.id, cause=cause))
+
+    def drop(self, session: Session) -> None:
+        """Forget the session in the worker."""
+        if session.resident:
+            self._send("worker", wire.Drop(session=session.id))
+        session.resident = False
+
+    def worker_lost(self, ending: Ending) -> None:
+        """Say so in the log of every session that this start of the worker served."""
+        self.started = None
+        for session in self._store:
+            if session.open and session.engine_logged == self.engine:
+                self._log_loss(session, ending)
+
+    def _log_loss(self, session: Session, ending: Ending) -> None:
+        columns, place = session.columns, session.columns.place
+        was_running = columns.status == "running"
+        session.resident = False
+        session.engine_logged = 0
+        session.append(
+            ev.EngineLost(
+                engine=self.engine,
+                rank=0,
+                signal=ending.signal,
+                exit_code=ending.exit_code,
+                message=f"the engine {ending}",
+                branch=place.branch,
+                step=place.step,
+                **stamp(),
+            )
+        )
+        if was_running:
+            self.log_stop(session, "engine_lost", f"the engine {ending}")

@@ -1,0 +1,329 @@
+"""The engine side of the hub: the worker and tokens processes, their socket, and what they say.
+
+Starts and restarts the children, brings sessions to the worker, logs what comes back. What a
+command may do is decided in `control`; viewers are `hub`'s.
+"""
+
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+import zmq
+
+from engine_daemon.config import DaemonOptions
+from engine_daemon.hub.children import Child, Ending, end_all
+from engine_daemon.hub.control import Rejected
+from engine_daemon.hub.seats import Seats
+from engine_daemon.hub.sessions import SessionStore
+from engine_daemon.paths import Paths
+from engine_daemon.protocol import worker as wire
+from engine_daemon.protocol.codec import WireError, decode_body, open_envelope, seal
+from engine_daemon.protocol.commands import Message
+from engine_daemon.protocol.state import EngineState
+
+WORKER: Final = "engine_daemon.worker"
+TOKENS: Final = "engine_daemon.tokens"
+RESTARTS: Final = 3
+RESTART_WINDOW_S: Final = 600.0
+
+_log = logging.getLogger(__name__)
+
+
+class EngineSide:
+    """Owns the inner socket, the children and what is known of the engine.
+
+    `changed` is called whenever `state` has something new; `fatal` is set when the first load
+    failed and the daemon has nothing to stay for.
+    """
+
+    def __init__(
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        paths: Paths,
+        options: DaemonOptions,
+        store: SessionStore,
+        version: str,
+        changed: Callable[[], None],
+    ) -> None:
+        self._paths = paths
+        self._options = options
+        self._store = store
+        self._version = version
+        self._changed = changed
+        self.socket = _bind(context, paths)
+        self.fatal = False
+        self.state = EngineState(
+            word="starting", backend=options.engine.backend, model_name=options.engine.model
+        )
+        self._worker: Child | None = None
+        self._worker_route: bytes | None = None
+        self._failed = False
+        self._ever_ready = False
+        self._model_dir: str | None = None
+        self._tokens: Child | None = None
+        self._restarts: dict[str, deque[float]] = {WORKER: deque(), TOKENS: deque()}
+        self._stacks: dict[int, Callable[[str | None], None]] = {}
+        self.seats = Seats(store, options.engine.max_context, self._send, changed)
+
+    # Life of the children -------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start both children."""
+        self._start_tokens()
+        self._start_worker()
+
+    def close(self) -> None:
+        """End the children, at most `KILL_AFTER_S` later."""
+        end_all([child for child in (self._worker, self._tokens) if child is not None])
+        self.socket.close(linger=0)
+
+    def _start_worker(self) -> None:
+        self.seats.engine = self._count_start()
+        self._worker_route, self._failed = None, False
+        self._worker = Child(WORKER, self._paths.engine_socket, ("--rank", "0"))
+        self._set(
+            word="starting",
+            engine=self.seats.engine,
+            stage="",
+            done=0,
+            total=0,
+            code="",
+            message="",
+            hint="",
+            pid=self._worker.pid,
+        )
+
+    def _start_tokens(self) -> None:
+        self._tokens = Child(TOKENS, self._paths.engine_socket)
+        self.seats.tokenizer = None
+
+    def _count_start(self) -> int:
+        counter = self._paths.engine_counter
+        try:
+            count = int(counter.read_text()) + 1
+        except (OSError, ValueError):
+            count = 1
+        counter.write_text(f"{count}\n")
+        return count
+
+    def reap(self) -> None:
+        """A child ended: say so in the logs, start it again where that makes sense."""
+        if self._tokens is not None and self._tokens.ending() is not None:
+            _log.warning("tokens process %s", self._tokens.ending())
+            self._tokens.close()
+            self._tokens = None
+            self.seats.encoder.lost()
+            if self._may_restart(TOKENS):
+                self._start_tokens()
+            else:
+                self.seats.encoder.fail("engine", "the tokens process keeps ending")
+        if self._worker is not None and (ending := self._worker.ending()) is not None:
+            self._worker.close()
+            self._worker = None
+            self._worker_lost(ending)
+
+    def _worker_lost(self, ending: Ending) -> None:
+        _log.warning("worker %s", ending)
+        self.seats.worker_lost(ending)
+        for answer in self._stacks.values():
+            answer(None)
+        self._stacks.clear()
+        if self._failed:
+            self.fatal = not self._ever_ready
+        elif self._may_restart(WORKER):
+            self._start_worker()
+        else:
+            self._set(
+                word="dead",
+                pid=None,
+                code="engine_lost",
+                message=f"the engine {ending}, {RESTARTS} restarts did not help",
+                hint="Look at `llm-inspect daemon logs`, then `llm-inspect daemon restart`",
+            )
+            self.fatal = not self._ever_ready
+
+    def _may_restart(self, module: str) -> bool:
+        now = time.monotonic()
+        times = self._restarts[module]
+        while times and now - times[0] > RESTART_WINDOW_S:
+            times.popleft()
+        times.append(now)
+        return len(times) <= RESTARTS
+
+    # Messages ---------------------------------------------------------------------------------
+
+    def receive(self) -> None:
+        """Take all that lies at the inner socket."""
+        logged: dict[str, int] = {}
+        while True:
+            try:
+                route, *frames = self.socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                break
+            try:
+                envelope, body = open_envelope(frames)
+                kind = wire.FROM_CHILD.get(envelope.t)
+                if kind is None:
+                    raise WireError("bad_frames", f"unknown message {envelope.t!r}")
+                message = decode_body(body, kind)
+            except WireError as error:
+                _log.error("from a child: %s", error.message)
+                continue
+            self._heard(route, message, logged)
+        for session, count in logged.items():
+            self._send("worker", wire.Seen(session=session, next=count))
+
+    def _heard(self, route: bytes, message: Message, logged: dict[str, int]) -> None:
+        match message:
+            case wire.EventOut(session=session, event=packed):
+                logged[session] = self.seats.log_event(session, packed)
+            case wire.ChildReady():
+                self._child_ready(route, message)
+            case wire.Progress(stage=stage, done=done, total=total):
+                self._set(word="loading", stage=stage, done=done, total=total)
+            case wire.Located(model_dir=model_dir):
+                self._model_dir = model_dir
+                self._load_tokenizer()
+            case wire.EngineReady():
+                self._engine_ready(message)
+            case wire.LoadFailed(code=code, message=text, hint=hint):
+                self._load_failed(route, code, text, hint)
+            case wire.TokenizerReady():
+                self.seats.tokenizer = message
+                self._send("worker", wire.Pieces(path=str(self._paths.pieces)))
+                self.seats.encoder.resume()
+                self.seats.advance_all()
+            case wire.Encoded():
+                self.seats.encoder.encoded(message)
+                self.seats.advance_all()
+            case wire.Stacks(ask=ask, text=text):
+                answer = self._stacks.pop(ask, None)
+                if answer is not None:
+                    answer(text)
+            case wire.Alive():
+                pass
+            case _:
+                _log.error("unexpected message %s", type(message).__name__)
+
+    def _child_ready(self, route: bytes, ready: wire.ChildReady) -> None:
+        child = self._worker if ready.role == "worker" else self._tokens
+        if child is None or child.pid != ready.pid:
+            _log.warning("a stray %s process %d", ready.role, ready.pid)
+            return
+        if ready.version != self._version:
+            self._failed = True
+            self._set(
+                word="dead",
+                code="version",
+                message=f"installed is {ready.version}, this daemon runs {self._version}",
+                hint="Restart it: llm-inspect daemon restart",
+            )
+            child.kill()
+            return
+        if ready.role == "worker":
+            self._worker_route = route
+            self._set(word="loading", stage="import")
+            self._send("worker", wire.Load(options=self._options.engine))
+        else:
+            self.seats.encoder.route = route
+            self._load_tokenizer()
+
+    def _load_tokenizer(self) -> None:
+        """Once both the model's place and the tokens process are known."""
+        if self._model_dir is None or self.seats.encoder.route is None:
+            return
+        if self.seats.tokenizer is not None:
+            self._send("worker", wire.Pieces(path=str(self._paths.pieces)))
+            return
+        self._send(
+            "tokens",
+            wire.LoadTokenizer(model_dir=self._model_dir, pieces_path=str(self._paths.pieces)),
+        )
+
+    def _engine_ready(self, ready: wire.EngineReady) -> None:
+        self.seats.started, self._ever_ready = ready, True
+        self._set(
+            word="ready",
+            backend=ready.backend,
+            synthetic=ready.synthetic,
+            model=ready.model,
+            model_name=ready.model.name,
+            stage="",
+            done=0,
+            total=0,
+        )
+        self.seats.advance_all()
+
+    def _load_failed(self, route: bytes, code: str, text: str, hint: str) -> None:
+        _log.error("load failed: %s (%s)", text, hint)
+        self._failed = True
+        self._set(word="dead", code=code, message=text, hint=hint)
+        if route != self._worker_route and self._worker is not None:
+            # The tokens process could not read the tokenizer: no session can ever start.
+            self._worker.kill()
+
+    def _set(self, **fields: object) -> None:
+        self.state = msgspec.structs.replace(self.state, **fields)
+        self.seats.why_not = Rejected(
+            "no_engine",
+            self.state.message or f"the engine is {self.state.word}",
+            self.state.hint or "Wait for it: llm-inspect daemon status",
+        )
+        self._changed()
+
+    def _send(self, role: str, message: Message) -> bool:
+        route = self._worker_route if role == "worker" else self.seats.encoder.route
+        if route is None:
+            return False
+        try:
+            self.socket.send_multipart([route, *seal(message)], zmq.NOBLOCK)
+        except zmq.ZMQError as error:  # it just died; reap follows
+            _log.warning("to %s: %s", role, error)
+            return False
+        return True
+
+    def stacks(self, answer: Callable[[str | None], None]) -> None:
+        """Ask the worker for its stacks; None when it is not there."""
+        ask = time.monotonic_ns()
+        if self._send("worker", wire.DumpStacks(ask=ask)):
+            self._stacks[ask] = answer
+        else:
+            answer(None)
+
+    def check_templates(self, now: float) -> None:
+        """Kill a tokens process that sits in one prompt for too long."""
+        if self._tokens is not None and self.seats.encoder.overdue(now):
+            _log.warning("tokens process: a prompt took too long")
+            self._tokens.kill()
+
+    @property
+    def loading(self) -> bool:
+        """The model is on its way."""
+        return self.state.word in ("starting", "loading")
+
+    def any_running(self) -> bool:
+        """A session runs, or waits for its first distribution."""
+        return any(s.open and s.columns.status in ("running", "waiting") for s in self._store)
+
+    def stop_running(self, message: str) -> None:
+        """The daemon leaves: every running session stands where its log ends."""
+        for session in self._store:
+            if session.open and session.columns.status == "running":
+                self.seats.log_stop(session, "pause", message)
+
+
+def _bind(context: zmq.Context[zmq.Socket[bytes]], paths: Paths) -> zmq.Socket[bytes]:
+    socket = context.socket(zmq.ROUTER)
+    socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+    socket.setsockopt(zmq.LINGER, 0)
+    socket.setsockopt(zmq.SNDHWM, 0)
+    socket.setsockopt(zmq.RCVHWM, 0)
+    socket.setsockopt(zmq.HANDSHAKE_IVL, 2000)
+    socket.setsockopt(zmq.IPC_FILTER_UID, os.getuid())
+    socket.bind(f"ipc://{paths.engine_socket}")
+    os.chmod(paths.engine_socket, 0o600)
+    return socket
