@@ -59,6 +59,7 @@ class Columns(Rows):
         pending: the distribution at the head, of which nothing is picked yet.
         seq_pending: its `seq`.
         strays: events that did not fit the path; they lie in the log and nowhere here.
+        last_stop: `stop` of the last committed step.
         complete: False when events were skipped, so that rows may be missing numbers.
     """
 
@@ -82,7 +83,7 @@ class Columns(Rows):
         self.complete = True
         self._running = False
         self._predicted_once = False
-        self._last_stop: StepStop | None = None
+        self.last_stop: StepStop | None = None
         self._prompt_tokens: list[PromptToken] | None = None
 
     def __bool__(self) -> bool:
@@ -100,12 +101,18 @@ class Columns(Rows):
         if seq != self.next:
             raise GapError(self.next, seq)
         event = unpack_event(packed)
+        self.fold(seq, event)
+        return event
+
+    def fold(self, seq: int, event: Event | UnknownEvent) -> None:
+        """`apply` for who has the event unpacked already; raises alike."""
+        if seq != self.next:
+            raise GapError(self.next, seq)
         if isinstance(event, PromptSet):
             _check(event)
         self.next = seq + 1
         if not isinstance(event, UnknownEvent):
             self._fold(seq, event)
-        return event
 
     def extend(self, batch: Iterable[tuple[int, bytes]]) -> list[Event | UnknownEvent]:
         """Fold a batch in; what is before the one that raises is folded."""
@@ -172,7 +179,7 @@ class Columns(Rows):
             self.add_unpredicted(event, seq)
         self.pending = self.seq_pending = None
         self._predicted_once = True
-        self._last_stop = event.stop
+        self.last_stop = event.stop
 
     def _fill(self, step: int) -> bool:
         """Rows for the lost steps before `step`; False when it cannot come next."""
@@ -180,7 +187,7 @@ class Columns(Rows):
         if missing and (self.complete or missing > _LOST_ROWS_LIMIT):
             return False
         if missing:
-            self.pending = self.seq_pending = self._last_stop = None
+            self.pending = self.seq_pending = self.last_stop = None
         for _ in range(missing):
             self.add_lost()
         return True
@@ -193,8 +200,8 @@ class Columns(Rows):
         step = len(self)
         if not self._predicted_once:
             return Place()
-        if self.pending is None and self._last_stop in _ENDS:
-            return Place(kind="ended", step=step, reason=str(self._last_stop))
+        if self.pending is None and self.last_stop in _ENDS:
+            return Place(kind="ended", step=step, reason=str(self.last_stop))
         return Place(kind="pending", step=step)
 
     @property

@@ -46,6 +46,16 @@ class Hole:
     first_seq: int
     next_seq: int
 
+    def __str__(self) -> str:
+        where = f"bytes {self.offset} to {self.end}"
+        match self.next_seq - self.first_seq:
+            case 0:
+                return f"{where} are no event"
+            case 1:
+                return f"event {self.first_seq} is missing ({where})"
+            case _:
+                return f"events {self.first_seq} to {self.next_seq - 1} are missing ({where})"
+
 
 @dataclass(frozen=True, slots=True)
 class Tail:
@@ -68,24 +78,13 @@ def frame(seq: int, payload: bytes) -> bytes:
     return b"".join((MAGIC, checked, struct.pack("<I", crc), payload))
 
 
-def parse(raw: bytes, offset: int = 0) -> Frame | None:
-    """The sound frame that `raw` begins with, or None; `offset` is where `raw` lies."""
-    if len(raw) < HEADER.size:
-        return None
-    magic, size, seq, crc = HEADER.unpack_from(raw)
-    payload = raw[HEADER.size : HEADER.size + size]
-    if magic != MAGIC or len(payload) < size:
-        return None
-    return Frame(seq, payload, offset) if _crc(raw, payload) == crc else None
-
-
 def scan(fd: int, start: int = 0, expected: int = 0) -> Iterator[Frame | Hole | Tail]:
     """Everything from byte `start` on, where event `expected` should lie; last comes one `Tail`.
 
     Sees the file as long as it is when the scan begins. After damage it goes on at the next magic
     that begins a sound frame with a larger `seq` than the last one.
     """
-    window = _Window(fd)
+    window = Window(fd)
     while True:
         found = window.frame_at(start, expected) or window.resync(start + 1, expected)
         if found is None:
@@ -98,11 +97,12 @@ def scan(fd: int, start: int = 0, expected: int = 0) -> Iterator[Frame | Hole | 
         start, expected = found.end, found.seq + 1
 
 
-class _Window:
-    """The part of the file that is looked at: no more than one chunk or one frame is held."""
+class Window:
+    """The part of a file that is looked at: no more than one chunk or one frame is held."""
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, chunk: int = _CHUNK) -> None:
         self._fd = fd
+        self._chunk = chunk
         self._base = 0
         self._bytes = b""
         self._budget = _RESYNC_BUDGET
@@ -113,7 +113,7 @@ class _Window:
         size = max(min(size, self.size - offset), 0)
         at = offset - self._base
         if at < 0 or at + size > len(self._bytes):
-            wanted = max(size, min(_CHUNK, self.size - offset))
+            wanted = max(size, min(self._chunk, self.size - offset))
             self._base, self._bytes, at = offset, _pread(self._fd, wanted, offset), 0
         return self._bytes[at : at + size]
 

@@ -201,8 +201,7 @@ def _verify(fd: int, path: Path, owner: tuple[str, str] | None) -> tuple["array[
                     raise _refused(path, "it is larger than 4 GiB", "disk_full")
                 ends.append(part.end)
             case Hole():
-                why = f"events {part.first_seq} to {part.next_seq - 1} are damaged"
-                raise _refused(path, why, "damaged")
+                raise _refused(path, f"it is damaged: {part}", "damaged")
             case Tail():
                 if not ends:
                     raise _refused(path, "there is no recording in it", "foreign")
