@@ -4,6 +4,7 @@ Knows processes and the daemon's state; asks nobody anything and prints nothing.
 """
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -167,7 +168,5 @@ def _gone(paths: Paths, within_s: float) -> bool:
 
 
 def _signal(pid: int, number: signal.Signals) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
-    except ProcessLookupError:
-        pass

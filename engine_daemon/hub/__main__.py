@@ -22,6 +22,9 @@ from engine_daemon.hub.hub import Hub
 from engine_daemon.paths import Paths, make_runtime
 from engine_daemon.protocol.codec import MAJOR
 
+LOCK_PATIENCE_S = 0.2
+"""A viewer that asks whether a daemon runs holds the lock for a moment."""
+
 _log = logging.getLogger("engine_daemon.hub")
 
 
@@ -68,16 +71,21 @@ def main() -> int:
 def take_lock(paths: Paths) -> int:
     """The lock's file descriptor, held for life. Raises InspectError when a daemon runs."""
     fd = os.open(paths.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(fd)
-        raise InspectError(
-            f"a daemon named {paths.name} is running",
-            "llm-inspect daemon status",
-            exit_code=Exit.DAEMON,
-        ) from None
-    return fd
+    deadline = time.monotonic() + LOCK_PATIENCE_S
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return fd
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                break
+        time.sleep(0.01)
+    os.close(fd)
+    raise InspectError(
+        f"a daemon named {paths.name} is running",
+        "llm-inspect daemon status",
+        exit_code=Exit.DAEMON,
+    )
 
 
 def clear_socket(path: Path) -> None:

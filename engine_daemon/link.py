@@ -1,0 +1,163 @@
+"""One connection of a viewer to the hub: a DEALER socket inside an asyncio loop.
+
+A lost link is closed and a new one made (by `client`); nothing queues while the hub is away. Knows
+frames and answers; nothing of sessions.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+import zmq
+import zmq.utils.monitor
+
+from engine_daemon.errors import Exit, InspectError
+from engine_daemon.protocol import commands as cmd
+from engine_daemon.protocol.codec import WireError, decode_body, open_envelope, seal
+
+
+class Link:
+    """One socket, one life: a lost link is closed and another one made."""
+
+    def __init__(self, endpoint: str, received: Callable[[cmd.Message], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._received = received
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._socket = self._context.socket(zmq.DEALER)
+        for option, value in (
+            (zmq.IMMEDIATE, 1),
+            (zmq.LINGER, 500),
+            (zmq.SNDHWM, 64),
+            (zmq.HEARTBEAT_IVL, 2000),
+            (zmq.HEARTBEAT_TIMEOUT, 6000),
+            (zmq.RECONNECT_IVL, -1),
+        ):
+            self._socket.setsockopt(option, value)
+        events = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
+        self._monitor = self._socket.get_monitor_socket(events)
+        self._connected = self._loop.create_future()
+        self._lost: asyncio.Future[str] = self._loop.create_future()
+        self._waiting: dict[int, asyncio.Future[cmd.Message]] = {}
+        self._count = 0
+        self._heard = self._loop.time()
+        self._closed = False
+        self._loop.add_reader(self._monitor.fileno(), self._watch)
+        self._loop.add_reader(self._socket.fileno(), self._drain)
+        self._socket.connect(endpoint)
+        # A ZeroMQ descriptor tells edges only: whatever came before the reader was in place
+        # is looked for once.
+        self._loop.call_soon(self._watch)
+
+    async def connected(self, limit_s: float) -> None:
+        """Wait for the handshake; TimeoutError when it does not come."""
+        await asyncio.wait_for(asyncio.shield(self._connected), limit_s)
+
+    async def lost(self, silent_s: float, ping_s: float) -> str:
+        """Ping until the link is lost; why."""
+        while True:
+            done, _ = await asyncio.wait([self._lost], timeout=ping_s)
+            if done:
+                return self._lost.result()
+            if self._loop.time() - self._heard > silent_s:
+                return "the daemon does not answer"
+            self.send(cmd.Ping())
+
+    def fail(self, reason: str) -> None:
+        """The link is of no more use."""
+        if not self._lost.done():
+            self._lost.set_result(reason)
+
+    def send(self, message: cmd.Message, session: str | None = None) -> int:
+        """Send now or lose the link; the message's number."""
+        self._count += 1
+        if self._closed:
+            return self._count
+        try:
+            self._socket.send_multipart(seal(message, id=self._count, session=session), zmq.NOBLOCK)
+        except zmq.ZMQError:
+            self.fail("the daemon is gone")
+        self._loop.call_soon(self._drain)
+        return self._count
+
+    async def request(
+        self, message: cmd.Message, limit_s: float, session: str | None = None
+    ) -> cmd.Message:
+        """Send and wait for the answer. InspectError when the link is lost meanwhile."""
+        number = self.send(message, session)
+        future: asyncio.Future[cmd.Message] = self._loop.create_future()
+        if self._lost.done():
+            raise not_sent()
+        self._waiting[number] = future
+        try:
+            return await asyncio.wait_for(future, limit_s)
+        finally:
+            self._waiting.pop(number, None)
+
+    def close(self, reason: str = "closed") -> None:
+        """Close the socket; whoever waits for an answer is told."""
+        if self._closed:
+            return
+        self._closed = True
+        self._loop.remove_reader(self._socket.fileno())
+        self._loop.remove_reader(self._monitor.fileno())
+        self._socket.disable_monitor()
+        self._monitor.close(linger=0)
+        self._socket.close()
+        self._context.term()
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(unconfirmed(reason))
+        self.fail(reason)
+
+    def _watch(self) -> None:
+        while not self._closed and int(self._monitor.getsockopt(zmq.EVENTS)) & int(zmq.POLLIN):
+            event = zmq.utils.monitor.recv_monitor_message(self._monitor, zmq.NOBLOCK)
+            if event["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                if not self._connected.done():
+                    self._connected.set_result(None)
+            else:
+                self._drain()
+                self.fail("the daemon is gone")
+
+    def _drain(self) -> None:
+        while not self._closed:
+            try:
+                frames = self._socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            self._heard = self._loop.time()
+            try:
+                self._take(frames)
+            except WireError as error:
+                self.fail(f"unreadable message from the daemon: {error.message}")
+
+    def _take(self, frames: list[bytes]) -> None:
+        envelope, body = open_envelope(frames)
+        kind = cmd.FROM_HUB.get(envelope.t)
+        if kind is None:
+            return  # a newer daemon may say more than we know
+        message = decode_body(body, kind)
+        waiting = self._waiting.get(envelope.re) if envelope.re is not None else None
+        if waiting is not None and not waiting.done():
+            waiting.set_result(message)
+        else:
+            self._received(message)
+
+
+def not_sent() -> InspectError:
+    """The error of a request that never left."""
+    return InspectError(
+        "not sent: the daemon cannot be reached",
+        "Wait for the link, then try again",
+        exit_code=Exit.DAEMON,
+        code="not_sent",
+    )
+
+
+def unconfirmed(reason: str) -> InspectError:
+    """The error of a request whose answer never came."""
+    return InspectError(
+        f"not confirmed: {reason}",
+        "Attach again and look at the session",
+        exit_code=Exit.DAEMON,
+        code="link_lost",
+    )
