@@ -93,6 +93,6 @@ class PieceTable:
         at += header.count
         ends = unpack_ints("I", raw[at : at + 4 * header.count])
         at += 4 * header.count
-        starts = [0, *ends[:-1]]
+        starts = [0, *ends][: header.count]
         pieces = [raw[at + a : at + b] for a, b in zip(starts, ends, strict=True)]
         return cls(header.tokenizer_id, pieces, [bool(x) for x in special], header.probe)
