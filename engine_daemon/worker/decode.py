@@ -9,8 +9,9 @@ import struct
 import time
 from collections.abc import Generator
 from dataclasses import dataclass, replace
+from typing import Literal
 
-from engine_daemon.protocol.events import Phase, StepStop
+from engine_daemon.protocol.events import Phase
 from engine_daemon.protocol.packing import pack_floats, pack_ints, unpack_ints
 from engine_daemon.protocol.pieces import PieceTable
 from engine_daemon.protocol.values import CacheReport, Candidates, Restored, Sampler, Work
@@ -24,6 +25,9 @@ from engine_daemon.worker.backends.base import (
     Report,
     SessionCache,
 )
+
+OwnStop = Literal["eos", "length", "context"]
+"""What ends a sequence by itself."""
 
 
 def draw(seed: int, salt: int, step: int) -> float:
@@ -71,7 +75,7 @@ class Append:
     pick_ms: float
     append_ms: float
     total_ms: float
-    stop: StepStop | None
+    stop: OwnStop | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +102,7 @@ class DecodeSession:
         self.salt = order.salt
         self.path = unpack_ints("I", order.prompt_ids) + unpack_ints("I", order.ids)
         self.pending: Prediction | None = None
-        self.ended: StepStop | None = None
+        self.ended: OwnStop | None = None
         self.waited_ms = 0.0
         self.after_pause = False
         self._engine = engine
@@ -211,7 +215,7 @@ class DecodeSession:
             stop=self.ended,
         )
 
-    def _end_after(self, step: int, token_id: int) -> StepStop | None:
+    def _end_after(self, step: int, token_id: int) -> OwnStop | None:
         if token_id in self._eos:
             return "eos"
         if step + 1 == self._order.max_steps:

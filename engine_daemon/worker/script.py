@@ -3,11 +3,11 @@
 Knows the keys and their limits; what they do stands in `backends.scripted`.
 """
 
-import difflib
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
 from engine_daemon.errors import Exit, InspectError
+from engine_daemon.nearest import suggestion
 from engine_daemon.protocol.synthetic import CONTEXT_LENGTH, VOCABULARY
 from engine_daemon.protocol.worker import EngineOptions
 
@@ -70,13 +70,7 @@ def parse_script(model: str) -> Script:
 def _entry(entry: str) -> tuple[str, int]:
     key, _, value = (part.strip() for part in entry.partition("="))
     if key not in _KEYS:
-        near = difflib.get_close_matches(key, _KEYS, n=1, cutoff=0.0)
-        raise _bad(
-            f"the scripted engine has no key {key!r}; nearest is {near[0]!r}"
-            if near
-            else f"the scripted engine has no key {key!r}",
-            f"Keys are {', '.join(_KEYS)}",
-        )
+        raise _bad(f"the scripted engine has no key {key!r}", suggestion(key, _KEYS))
     if not (value.isascii() and value.isdigit()):
         raise _bad(f"{key}={value} is no whole number", f"Write {key}=N, N = 0, 1, 2 …")
     return key, int(value)

@@ -1,0 +1,44 @@
+"""The worker process: `python -P -m engine_daemon.worker --socket E_SOCK --death-fd N --rank 0`.
+
+Arms its death watch before it imports anything slow. Knows only how the process starts.
+"""
+
+import argparse
+import signal
+import sys
+
+from engine_daemon import deathwatch
+
+
+def main() -> None:
+    """Run until the hub ends this process or goes away itself."""
+    parser = argparse.ArgumentParser(prog="engine_daemon.worker")
+    parser.add_argument("--socket", required=True)
+    parser.add_argument("--death-fd", type=int, required=True)
+    parser.add_argument("--rank", type=int, default=0)
+    arguments = parser.parse_args()
+    deathwatch.arm(arguments.death_fd)
+    _die_at_once()
+    sys.exit(_run(arguments.socket, arguments.rank))
+
+
+def _die_at_once() -> None:
+    """The system's own way of dying: a Python handler would wait for the running C call to end.
+
+    Nothing here is worth a last word: what counts is in the hub's log.
+    """
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+
+
+def _run(socket_path: str, rank: int) -> int:
+    import logging
+
+    from engine_daemon.worker.loop import run
+
+    logging.basicConfig(format="%(asctime)s worker %(levelname)s %(message)s")
+    return run(socket_path, rank)
+
+
+if __name__ == "__main__":
+    main()

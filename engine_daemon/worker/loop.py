@@ -1,0 +1,206 @@
+"""The worker's conversation with the hub: loading, then messages and turns until the hub is gone.
+
+The only file of the worker with a socket. What a message does to a session stands in `turns`.
+"""
+
+import logging
+import os
+import sys
+import threading
+import time
+import traceback
+from collections import deque
+from itertools import count
+from pathlib import Path
+from typing import Final, TypeVar
+
+import zmq
+
+from engine_daemon.errors import Exit, InspectError
+from engine_daemon.protocol.codec import WireError, decode_body, open_envelope, seal
+from engine_daemon.protocol.commands import Message
+from engine_daemon.protocol.pieces import PieceTable
+from engine_daemon.protocol.worker import (
+    TO_CHILD,
+    ChildReady,
+    DumpStacks,
+    EngineReady,
+    Load,
+    LoadFailed,
+    Located,
+    Pieces,
+    Progress,
+    Stacks,
+)
+from engine_daemon.version import version
+from engine_daemon.worker.backends import make_backend
+from engine_daemon.worker.backends.base import Backend
+from engine_daemon.worker.decode import Engine
+from engine_daemon.worker.turns import Turns, one_line
+
+_LINGER_MS: Final = 2000
+_PROGRESS_S: Final = 0.05
+"""Shortest time between two reports of one stage."""
+
+M = TypeVar("M", bound=Message)
+
+_log: Final = logging.getLogger(__name__)
+
+
+class Link:
+    """The socket to the hub, with what has arrived and is not taken yet.
+
+    Requests for stacks are answered here, whenever the socket is looked at.
+    """
+
+    def __init__(self, socket_path: str) -> None:
+        self._context = zmq.Context()
+        self._socket = self._context.socket(zmq.DEALER)
+        self._socket.setsockopt(zmq.IMMEDIATE, 1)
+        self._socket.setsockopt(zmq.LINGER, _LINGER_MS)
+        self._socket.connect(f"ipc://{socket_path}")
+        self._inbox: deque[Message] = deque()
+        self._ids = count(1)
+
+    def send(self, message: Message) -> None:
+        """Hand over to the hub."""
+        self._socket.send_multipart(seal(message, id=next(self._ids)))
+
+    def coming(self) -> list[Message]:
+        """All that has arrived and is not taken, left where it is."""
+        while True:
+            try:
+                frames = self._socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return list(self._inbox)
+            self._arrived(frames)
+
+    def take(self, *, wait: bool) -> list[Message]:
+        """All that has arrived; with `wait`, at least one message."""
+        while not self.coming() and wait:
+            self._socket.poll()
+        taken = list(self._inbox)
+        self._inbox.clear()
+        return taken
+
+    def take_one(self, kind: type[M]) -> M:
+        """Wait for a message of this kind; others stay for later."""
+        while True:
+            for message in self.coming():
+                if isinstance(message, kind):
+                    self._inbox.remove(message)
+                    return message
+            self._socket.poll()
+
+    def close(self) -> None:
+        """Leave; what was sent still goes out."""
+        self._socket.close()
+        self._context.term()
+
+    def _arrived(self, frames: list[bytes]) -> None:
+        try:
+            envelope, body = open_envelope(frames)
+            kind = TO_CHILD.get(envelope.t)
+            if kind is None:
+                raise WireError("bad_frames", f"unknown message {envelope.t!r}")
+            message = decode_body(body, kind)
+        except WireError as error:
+            _log.error("from the hub: %s", error.message)
+            return
+        if isinstance(message, DumpStacks):
+            self.send(Stacks(ask=message.ask, text=stacks()))
+        else:
+            self._inbox.append(message)
+
+
+class ProgressReport:
+    """Tells the hub how loading goes, not more often than anybody can read."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._stage = ""
+        self._told = 0.0
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        """A new stage and the end of one are always told."""
+        self._link.coming()
+        now = time.monotonic()
+        over = total > 0 and done >= total
+        if stage == self._stage and not over and now - self._told < _PROGRESS_S:
+            return
+        self._stage, self._told = stage, now
+        self._link.send(Progress(stage=stage, done=done, total=total))
+
+
+def run(socket_path: str, rank: int) -> int:
+    """Be a worker; returns the exit status when loading failed, else never."""
+    link = Link(socket_path)
+    link.send(ChildReady(role="worker", version=version(), pid=os.getpid(), rank=rank))
+    try:
+        engine = load(link)
+    except InspectError as error:
+        failed = LoadFailed(code=error.code, message=error.message, hint=error.hint)
+    except Exception as error:  # noqa: BLE001  edge of the process: the hub must hear of it
+        _log.exception("loading failed")
+        failed = LoadFailed(
+            code="engine",
+            message=f"the model cannot be loaded: {one_line(error)}",
+            hint="The whole story is in `llm-inspect daemon logs`",
+        )
+    else:
+        serve(link, engine)
+    link.send(failed)
+    link.close()
+    return Exit.MODEL
+
+
+def load(link: Link) -> Engine:
+    """From `Load` to `EngineReady`. Raises InspectError when the model cannot be had."""
+    options = link.take_one(Load).options
+    progress = ProgressReport(link)
+    progress("import", 0, 0)
+    backend = make_backend(options.backend)
+    model_dir = backend.locate(options, progress)
+    link.send(Located(model_dir=model_dir))
+    loaded = backend.load(options, model_dir, progress)
+    table = PieceTable.read(Path(link.take_one(Pieces).path))
+    _check_tokenizer(backend, table)
+    link.send(
+        EngineReady(
+            backend=backend.name,
+            synthetic=backend.synthetic,
+            weights_id=loaded.weights_id,
+            eos_ids=loaded.eos_ids,
+            model=loaded.model,
+        )
+    )
+    return Engine(backend, loaded, table)
+
+
+def serve(link: Link, engine: Engine) -> None:
+    """Messages and turns, for ever: the hub ends this process."""
+    turns = Turns(engine, link.send, link.coming)
+    while True:
+        for message in link.take(wait=not turns.ready()):
+            turns.handle(message)
+        turns.turn()
+
+
+def _check_tokenizer(backend: Backend, table: PieceTable) -> None:
+    """Let the backend compare its own tokenizer with ours, where it has one.
+
+    Raises InspectError when they give other ids for the same text.
+    """
+    check = getattr(backend, "check_probe", None)
+    if check is not None:
+        check(table.probe)
+
+
+def stacks() -> str:
+    """Python stacks of all threads."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    parts = [
+        f"{names.get(ident, ident)}:\n{''.join(traceback.format_stack(frame))}"
+        for ident, frame in sys._current_frames().items()
+    ]
+    return "\n".join(parts)
