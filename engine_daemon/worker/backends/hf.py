@@ -1,0 +1,212 @@
+"""The `hf` backend: a transformers causal language model, one forward at a time, on one device.
+
+Knows ids and tensors. Knows no sessions, sampling rules or sockets.
+"""
+
+import inspect
+import time
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import get_layer_types_and_kwargs
+
+from engine_daemon.errors import Exit, InspectError
+from engine_daemon.protocol.values import ModelInfo, Work
+from engine_daemon.protocol.worker import EngineOptions
+from engine_daemon.worker import models
+from engine_daemon.worker.backends.base import Forward, Loaded, ProgressFn, SessionCache
+from engine_daemon.worker.caches import HfCache, build_layers
+from engine_daemon.worker.checkpoint import Checkpoint, check_folder, refuse
+from engine_daemon.worker.costs import Costs, costs_of
+from engine_daemon.worker.loading import choose_device, dtype_word, load_model
+from engine_daemon.worker.probe import RowDistribution
+
+
+class HfBackend:
+    """See `backends.base.Backend`."""
+
+    name = "hf"
+    synthetic = False
+
+    def __init__(self) -> None:
+        self._model: Any = None
+        self._device = torch.device("cpu")
+        self._vocabulary = 0
+        self._limit: int | None = None
+        self._costs: Costs | None = None
+        self._scratch: Tensor | None = None
+        self._last_only: dict[str, int] = {}
+
+    # Loading -----------------------------------------------------------------------------------
+
+    def locate(self, options: EngineOptions, progress: ProgressFn) -> str:
+        """The folder the model lies in. Raises InspectError (exit 3)."""
+        return str(models.locate(options, progress))
+
+    def load(self, options: EngineOptions, model_dir: str, progress: ProgressFn) -> Loaded:
+        """Load the checkpoint in `model_dir` and run it once. Raises InspectError (exit 3)."""
+        started = time.monotonic()
+        checkpoint = check_folder(Path(model_dir))
+        self._device = choose_device(options)
+        self._model = load_model(checkpoint, options, self._device, progress)
+        self._read_shape(options)
+        progress("warm up", 0, 0)
+        self._warm_up()
+        return Loaded(
+            model=self._describe(checkpoint, options, time.monotonic() - started),
+            weights_id=checkpoint.weights_id(),
+            eos_ids=self._eos_ids(),
+        )
+
+    def _read_shape(self, options: EngineOptions) -> None:
+        arguments = inspect.signature(self._model.forward).parameters
+        if "cache" not in arguments:
+            refuse(
+                f"{type(self._model).__name__} keeps its state in a way that is not supported",
+                "Use an attention or hybrid language model",
+            )
+        self._last_only = {"logits_to_keep": 1} if "logits_to_keep" in arguments else {}
+        self._vocabulary = int(self._model.get_input_embeddings().weight.shape[0])
+        self._limit = options.max_context or self._context_length() or None
+        self._costs = costs_of(self._model, self._layer_kinds())
+        self._scratch = None
+
+    def _warm_up(self) -> None:
+        """The first forwards pay for kernels and buffers; no step of a session shall."""
+        cache = self.new_cache("kv")
+        self.forward([0, 0], cache)
+        self.forward([0], cache)
+        cache.free()
+
+    @property
+    def _text_config(self) -> Any:
+        return self._model.config.get_text_config(decoder=True)
+
+    def _layer_kinds(self) -> list[str]:
+        kinds: list[str] = get_layer_types_and_kwargs(self._text_config)[0]
+        return kinds
+
+    def _context_length(self) -> int:
+        return int(getattr(self._text_config, "max_position_embeddings", None) or 0)
+
+    def _eos_ids(self) -> list[int]:
+        """The generation settings' end tokens, else the configuration's."""
+        for source in (self._model.generation_config, self._model.config, self._text_config):
+            found = getattr(source, "eos_token_id", None)
+            if found is not None:
+                return [int(x) for x in (found if isinstance(found, list) else [found])]
+        return []
+
+    def _describe(self, checkpoint: Checkpoint, options: EngineOptions, load_s: float) -> ModelInfo:
+        parameters = list(self._model.parameters())
+        kinds = self._layer_kinds()
+        return ModelInfo(
+            name=models.display_name(options.model),
+            architecture=type(self._model).__name__,
+            parameters=sum(x.numel() for x in parameters),
+            dtype=dtype_word(self._model.dtype),
+            device=str(self._device),
+            ranks=1,
+            layers=len(kinds),
+            layer_kinds=dict(Counter(kinds)),
+            vocabulary=self._vocabulary,
+            context_length=self._context_length(),
+            weights_bytes=sum(x.nbytes for x in parameters),
+            weights_files=checkpoint.weights_files(),
+            load_s=round(load_s, 3),
+        )
+
+    # Decoding ----------------------------------------------------------------------------------
+
+    def new_cache(self, mode: Literal["kv", "none"]) -> HfCache:
+        """An empty cache."""
+        return HfCache(mode, partial(build_layers, self._model.config, self._limit))
+
+    def forward(self, ids: Sequence[int], cache: SessionCache) -> Forward:
+        """Read `ids` after what the cache holds. Raises InspectError (`no_memory`, `engine`,
+        `bad_arg`, `context_full`); the cache then is as it was, or says it is lost."""
+        if not isinstance(cache, HfCache):
+            raise TypeError("a cache of another backend")
+        cache.check()
+        self._check_ids(ids, cache.tokens)
+        read = [*cache.ids, *ids] if cache.mode == "none" else list(ids)
+        self._synchronise()
+        started = time.perf_counter_ns()
+        try:
+            row = self._logits(read, cache)
+            self._synchronise()
+        except (RuntimeError, IndexError) as error:
+            cache.roll_back()
+            raise _failed(error) from error
+        ms = (time.perf_counter_ns() - started) / 1e6
+        cache.tokens += len(ids)
+        if cache.mode == "none":
+            cache.ids = read
+        if self._scratch is None:
+            self._scratch = torch.empty(2, row.numel(), device=row.device)
+        return Forward(RowDistribution(row, self._scratch), ms, len(read))
+
+    def _logits(self, read: list[int], cache: HfCache) -> Tensor:
+        with torch.inference_mode():
+            tensor = torch.tensor([read], dtype=torch.long, device=self._device)
+            if cache.mode == "none":
+                out = self._model(input_ids=tensor, use_cache=False, **self._last_only)
+            else:
+                # Room first: running out of memory here leaves every layer as it was.
+                cache.layers.reserve(cache.tokens + len(read))
+                out = self._model(
+                    input_ids=tensor, cache=cache.layers, use_cache=True, **self._last_only
+                )
+            row: Tensor = out.logits[0, -1]
+            # Without `logits_to_keep` the row is a view of all positions: let those go.
+            return row if self._last_only else row.clone()
+
+    def _check_ids(self, ids: Sequence[int], held: int) -> None:
+        if not ids or min(ids) < 0 or max(ids) >= self._vocabulary:
+            raise InspectError(
+                f"ids must be 0 to {self._vocabulary - 1}, at least one",
+                exit_code=Exit.ENGINE,
+                code="bad_arg",
+            )
+        if self._limit is not None and held + len(ids) > self._limit:
+            raise InspectError(
+                f"{held + len(ids)} positions are more than the context of {self._limit}",
+                "Use a shorter prompt, or a larger --max-context",
+                exit_code=Exit.ENGINE,
+                code="context_full",
+            )
+
+    def _synchronise(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+
+    def work(self, processed: int, position: int) -> Work:
+        """Derived costs of a forward, see `costs.Costs.work`."""
+        if self._costs is None:
+            raise RuntimeError("no model is loaded")
+        return self._costs.work(processed, position)
+
+    def close(self) -> None:
+        """Free everything."""
+        self._model = self._scratch = self._costs = None
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+def _failed(error: RuntimeError | IndexError) -> InspectError:
+    """What a failed forward means to a person."""
+    text = str(error)
+    line = (text.strip() or type(error).__name__).splitlines()[0][:300]
+    if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in text:
+        return InspectError(
+            f"the device is out of memory: {line}",
+            "Close other sessions, or start with a smaller --max-context",
+            exit_code=Exit.ENGINE,
+            code="no_memory",
+        )
+    return InspectError(f"the forward failed: {line}", exit_code=Exit.ENGINE, code="engine")

@@ -1,0 +1,213 @@
+"""What a session holds on the device: keys and values in buffers that double, or nothing at all.
+
+Full-attention layers keep preallocated buffers and hand attention a slice of the used length; other
+kinds of layer keep transformers' own state. Knows no sessions, budgets or models.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal
+
+from torch import Tensor
+from transformers.cache_utils import (
+    Cache,
+    DummyLayer,
+    DynamicCache,
+    DynamicLayer,
+    LinearAttentionCacheLayerMixin,
+)
+
+from engine_daemon.errors import Exit, InspectError
+from engine_daemon.protocol.values import CacheReport
+
+SMALLEST_CAPACITY = 256
+"""Positions of the first allocation, before it doubles."""
+
+
+class GrowingLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untyped
+    """One full-attention layer: `[1, heads, capacity, dim]` buffers, of which `length` is used.
+
+    The library's own layer concatenates, which copies everything it holds at each token.
+    """
+
+    def __init__(self, limit: int | None = None) -> None:
+        super().__init__()
+        self.length = 0
+        self._limit = limit
+
+    @property
+    def capacity(self) -> int:
+        """Positions that fit in the buffers."""
+        return int(self.keys.shape[-2]) if self.is_initialized else 0
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """Empty buffers of the shape and place of the first states."""
+        self.device = key_states.device
+        self.keys = key_states[..., :0, :].clone()
+        self.values = value_states[..., :0, :].clone()
+        self.is_initialized = True
+
+    def reserve(self, positions: int) -> None:
+        """Make room for `positions` in all: doubling, up to the limit."""
+        if not self.is_initialized or positions <= self.capacity:
+            return
+        wanted = max(SMALLEST_CAPACITY, 2 * self.capacity)
+        while wanted < positions:
+            wanted *= 2
+        if self._limit is not None:
+            wanted = max(positions, min(wanted, self._limit))
+        self.keys = self._grown(self.keys, wanted)
+        self.values = self._grown(self.values, wanted)
+
+    def _grown(self, buffer: Tensor, capacity: int) -> Tensor:
+        grown = buffer.new_empty((*buffer.shape[:-2], capacity, buffer.shape[-1]))
+        grown[..., : self.length, :] = buffer[..., : self.length, :]
+        return grown
+
+    def update(
+        self,
+        key_states: Tensor,
+        value_states: Tensor,
+        *args: object,
+        **kwargs: object,
+    ) -> tuple[Tensor, Tensor]:
+        """Write the new states behind the others; everything used so far, as views."""
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        end = self.length + key_states.shape[-2]
+        self.reserve(end)
+        self.keys[..., self.length : end, :] = key_states
+        self.values[..., self.length : end, :] = value_states
+        self.length = end
+        return self.keys[..., :end, :], self.values[..., :end, :]
+
+    def get_seq_length(self) -> int:
+        """Positions used."""
+        return self.length
+
+    def crop(self, tokens_to_remove: int) -> None:
+        """Forget the last positions (given as a negative count, as transformers does)."""
+        self.length = max(0, self.length - abs(tokens_to_remove))
+
+    def reset(self) -> None:
+        """Drop the buffers."""
+        super().reset()
+        self.length = 0
+
+    def used_bytes(self) -> int:
+        """What the used positions occupy."""
+        if not self.is_initialized:
+            return 0
+        position = sum(x.numel() // max(1, x.shape[-2]) * x.itemsize for x in self.buffers())
+        return position * self.length
+
+    def buffers(self) -> tuple[Tensor, Tensor]:
+        """Both buffers, whole."""
+        return self.keys, self.values
+
+
+def build_layers(config: object, limit: int | None) -> "TransformersCache":
+    """A cache for the model of `config`: ours for full attention, the library's for the rest."""
+    cache = DynamicCache(config=config)
+    layers = [
+        # The exact class: subclasses of it are other kinds of layer.
+        GrowingLayer(limit) if type(layer) is DynamicLayer else layer
+        for layer in cache.layers
+    ]
+    return TransformersCache(layers=layers)
+
+
+class TransformersCache(Cache):  # type: ignore[misc]  # transformers is untyped
+    """The object the model's forward gets."""
+
+    def growing(self) -> Iterator[GrowingLayer]:
+        """Its full-attention layers."""
+        return (layer for layer in self.layers if isinstance(layer, GrowingLayer))
+
+    def reserve(self, positions: int) -> None:
+        """Make room in all layers before any of them changes."""
+        for layer in self.growing():
+            layer.reserve(positions)
+
+
+def layer_tensors(layer: object) -> Iterator[Tensor]:
+    """Key and value tensors that a layer of transformers' own holds."""
+    for name in ("keys", "values", "indexer_keys"):
+        tensor = getattr(layer, name, None)
+        if isinstance(tensor, Tensor):
+            yield tensor
+
+
+def state_tensors(layer: object) -> Iterator[Tensor]:
+    """Recurrent and convolution states of a layer."""
+    if isinstance(layer, LinearAttentionCacheLayerMixin):
+        for states in (layer.conv_states, layer.recurrent_states):
+            yield from (state for state in states.values() if state is not None)
+
+
+def storage_bytes(tensors: Sequence[Tensor]) -> int:
+    """Bytes of the distinct storages behind `tensors`: a view keeps the whole of it alive."""
+    storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
+    return sum(storages.values())
+
+
+class HfCache:
+    """The cache of one session. In mode `none` it remembers the ids and keeps no tensors.
+
+    `make_layers` gives empty layers, which hold nothing before their first forward.
+    """
+
+    def __init__(
+        self, mode: Literal["kv", "none"], make_layers: Callable[[], TransformersCache]
+    ) -> None:
+        self.mode = mode
+        self.layers = make_layers()
+        self.ids: list[int] = []
+        self.tokens = 0
+        self._make_layers = make_layers
+        self._lost = False
+
+    def check(self) -> None:
+        """InspectError (`engine`) when a failed forward left the cache unusable."""
+        if self._lost:
+            raise InspectError(
+                "the session's cache was lost in a failed forward",
+                "Close the session and open it again",
+                exit_code=Exit.ENGINE,
+                code="engine",
+            )
+
+    def roll_back(self) -> None:
+        """After a failed forward: back to `tokens` positions, or `lost` where a layer cannot."""
+        if all(isinstance(layer, (GrowingLayer, DummyLayer)) for layer in self.layers.layers):
+            for layer in self.layers.growing():
+                layer.length = min(layer.length, self.tokens)
+            return
+        self.layers = self._make_layers()
+        self._lost = self.tokens > 0
+
+    def report(self, limit_tokens: int | None) -> CacheReport:
+        """Bytes and positions, from the real tensors.
+
+        `growing_bytes`: the used slice of our buffers, and what a sliding window holds;
+        `allocated_bytes`: every storage, states included.
+        """
+        growing = list(self.layers.growing())
+        others = [layer for layer in self.layers.layers if not isinstance(layer, GrowingLayer)]
+        windows = [t for layer in others for t in layer_tensors(layer)]
+        states = [t for layer in others for t in state_tensors(layer)]
+        buffers = [t for layer in growing if layer.is_initialized for t in layer.buffers()]
+        return CacheReport(
+            mode=self.mode,
+            tokens=self.tokens if self.mode == "kv" else 0,
+            growing_bytes=sum(x.used_bytes() for x in growing) + sum(t.nbytes for t in windows),
+            fixed_bytes=sum(t.nbytes for t in states),
+            allocated_bytes=storage_bytes([*buffers, *windows, *states]),
+            capacity_tokens=min((layer.capacity for layer in growing), default=None),
+            limit_tokens=limit_tokens,
+        )
+
+    def free(self) -> None:
+        """Give all of it back."""
+        self.layers = self._make_layers()
+        self.ids = []
+        self.tokens = 0

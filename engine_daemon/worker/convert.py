@@ -1,0 +1,108 @@
+"""GGUF to safetensors: dequantised to bf16 once, with tokenizer and chat template.
+
+Knows how a converted folder is filled and named; where it comes from is the caller's matter.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Final
+
+from engine_daemon.errors import Exit, InspectError
+from engine_daemon.model_store import models_folder
+from engine_daemon.worker.backends.base import ProgressFn
+from engine_daemon.worker.building import build_once
+from engine_daemon.worker.checkpoint import refuse
+
+LAYOUT: Final = 1
+"""Raised when the way of converting changes: older conversions are then made anew."""
+_SAMPLES: Final = 64
+_SAMPLE_BYTES: Final = 64 * 1024
+
+
+def convert_file(source: Path, cache_dir: str, progress: ProgressFn) -> Path:
+    """The converted folder of a `.gguf` file; made now if it is not in the cache."""
+    try:
+        mark = fingerprint(source)
+    except OSError as error:
+        refuse(f"cannot read {source}: {error.strerror or error}")
+    folder = models_folder(cache_dir) / f"{source.stem}-{mark[:8]}"
+    return build_once(
+        folder,
+        lambda part: fill_from_gguf(source, part, progress),
+        manifest("gguf", source.name, mark),
+        lambda: progress("wait for another conversion", 0, 0),
+    )
+
+
+def manifest(kind: str, name: str, sha256: str) -> bytes:
+    """What the folder was made from, as the file that marks it complete."""
+    content = {"layout": LAYOUT, "kind": kind, "name": name, "sha256": sha256}
+    return json.dumps(content, indent=1).encode() + b"\n"
+
+
+def fingerprint(path: Path) -> str:
+    """SHA-256 over the size and evenly spread samples: a file of many gigabytes is told apart from
+    another without reading it whole at each start."""
+    with path.open("rb") as file:
+        size = file.seek(0, 2)
+        digest = hashlib.sha256(str(size).encode())
+        for i in range(_SAMPLES):
+            file.seek(max(0, size - _SAMPLE_BYTES) * i // (_SAMPLES - 1))
+            digest.update(file.read(_SAMPLE_BYTES))
+    return digest.hexdigest()
+
+
+def fill_from_gguf(source: Path, folder: Path, progress: ProgressFn) -> None:
+    """Write safetensors, configuration, tokenizer and chat template into `folder`."""
+    size = _whole_size(source)
+    progress("convert", 0, size)
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+
+    from engine_daemon.worker.loading import loading_progress
+
+    try:
+        with loading_progress(progress, {}, "convert", size):
+            model = AutoModelForCausalLM.from_pretrained(
+                str(source.parent),
+                gguf_file=source.name,
+                quantization_config=GgufConfig(dequantize=True),
+                dtype=torch.bfloat16,
+            )
+        tokenizer = AutoTokenizer.from_pretrained(str(source.parent), gguf_file=source.name)
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        RuntimeError,
+        ImportError,
+        NotImplementedError,
+    ) as error:
+        raise InspectError(
+            f"{source.name} cannot be converted: {_first_line(error)}",
+            "Use a GGUF of an architecture transformers can read, or a safetensors checkpoint",
+            exit_code=Exit.MODEL,
+            code="model",
+        ) from error
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def _whole_size(source: Path) -> int:
+    """The file's size, when all of it is there."""
+    from transformers.integrations.gguf.reader import GgufHeader
+
+    size = source.stat().st_size
+    try:
+        header = GgufHeader.from_file(str(source))
+        end = max((x.offset + x.nbytes for x in header.tensors), default=0) + header.data_start
+    except Exception as error:  # noqa: BLE001  a damaged file breaks the reader in any way
+        refuse(f"{source} is truncated or no GGUF: {_first_line(error)}", "Download it again")
+    if end > size:
+        refuse(f"{source} is truncated: it should hold {end} bytes and holds {size}")
+    return size
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -1,0 +1,207 @@
+"""Load a checked checkpoint with transformers: device, dtype, progress, and errors in plain words.
+
+Knows nothing of sessions and caches, nor where the checkpoint came from.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, NoReturn
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.utils import logging as hf_logging
+
+from engine_daemon.errors import Exit, InspectError
+from engine_daemon.protocol.worker import EngineOptions
+from engine_daemon.worker.backends.base import ProgressFn
+from engine_daemon.worker.checkpoint import Checkpoint, refuse
+
+DTYPES: Final = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+_CAUSAL: Final = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
+
+
+def dtype_word(dtype: torch.dtype) -> str:
+    """`bf16`, `fp16`, `fp32`, else torch's own name."""
+    return next((word for word, x in DTYPES.items() if x is dtype), str(dtype).split(".")[-1])
+
+
+def choose_device(options: EngineOptions) -> torch.device:
+    """The device of `--device`; `auto` is the GPU with most free memory, else the CPU."""
+    if options.tp > 1 or "," in options.device:
+        _refuse_device("several devices for one model are not supported yet", "Name one device")
+    kind, _, index = options.device.partition(":")
+    if kind == "auto":
+        found = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        best = max(range(found), key=lambda i: torch.cuda.mem_get_info(i)[0], default=None)
+        return torch.device("cpu") if best is None else torch.device("cuda", best)
+    if kind == "cpu" and not index:
+        return torch.device("cpu")
+    if kind != "cuda" or (index and not index.isdecimal()):
+        _refuse_device(f"{options.device!r} is no device", "Use auto, cpu, cuda or cuda:N")
+    if not torch.cuda.is_available():
+        _refuse_device("this torch sees no CUDA device", "Use --device cpu, or install CUDA torch")
+    if int(index or 0) >= torch.cuda.device_count():
+        _refuse_device(
+            f"there is no {options.device}", f"Devices: cuda:0 to {torch.cuda.device_count() - 1}"
+        )
+    return torch.device("cuda", int(index or 0))
+
+
+def _refuse_device(message: str, hint: str) -> NoReturn:
+    raise InspectError(message, hint, exit_code=Exit.MODEL, code="device")
+
+
+def load_model(
+    checkpoint: Checkpoint, options: EngineOptions, device: torch.device, progress: ProgressFn
+) -> Any:
+    """The model on `device`, frozen and in inference mode. Raises InspectError (exit 3)."""
+    config = _config(checkpoint)
+    dtype = _target_dtype(options, config)
+    _check_memory(checkpoint, config, dtype, device)
+    progress("load", 0, checkpoint.size)
+    sizes = {name: size for shard in checkpoint.shards for name, size in shard.tensors.items()}
+    with _plain_errors(checkpoint), loading_progress(progress, sizes, "load", checkpoint.size):
+        model, info = AutoModelForCausalLM.from_pretrained(
+            str(checkpoint.folder),
+            config=config,
+            dtype=dtype,
+            device_map=None if device.type == "cpu" else {"": device},
+            local_files_only=True,
+            trust_remote_code=False,
+            use_safetensors=True,
+            output_loading_info=True,
+        )
+    _check_complete(checkpoint, info)
+    progress("load", checkpoint.size, checkpoint.size)
+    return model.eval().requires_grad_(False)
+
+
+def _config(checkpoint: Checkpoint) -> Any:
+    """The configuration as transformers reads it, of an architecture it can run."""
+    with _plain_errors(checkpoint):
+        config = AutoConfig.from_pretrained(
+            str(checkpoint.folder), local_files_only=True, trust_remote_code=False
+        )
+    architectures = [str(x) for x in config.architectures or []]
+    writes = not architectures or any(x.endswith(_CAUSAL) for x in architectures)
+    if not writes or type(config) not in AutoModelForCausalLM._model_mapping:
+        refuse(
+            f"architecture {', '.join(architectures) or config.model_type} is not supported",
+            "Use a decoder-only language model that transformers has a class for",
+        )
+    return config
+
+
+def _target_dtype(options: EngineOptions, config: Any) -> torch.dtype:
+    """The dtype asked for; `auto` is the checkpoint's."""
+    if options.dtype != "auto":
+        return DTYPES[options.dtype]
+    return _stored_dtype(config)
+
+
+def _stored_dtype(config: Any) -> torch.dtype:
+    named = config.dtype or config.get_text_config(decoder=True).dtype
+    return named if isinstance(named, torch.dtype) else torch.float32
+
+
+def _check_memory(
+    checkpoint: Checkpoint, config: Any, dtype: torch.dtype, device: torch.device
+) -> None:
+    need = checkpoint.size * dtype.itemsize // max(1, _stored_dtype(config).itemsize)
+    free = _free_bytes(device)
+    if free is not None and need > free:
+        raise InspectError(
+            f"the model needs {need / 1e9:.1f} GB and {device} has {free / 1e9:.1f} GB free",
+            "Use another device, a smaller --dtype or a smaller model",
+            exit_code=Exit.MODEL,
+            code="no_memory",
+        )
+
+
+def _free_bytes(device: torch.device) -> int | None:
+    """Memory that can be had on the device; None where nobody says."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            fields = dict(line.split(":", 1) for line in file)
+        return int(fields["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        return None
+
+
+def _check_complete(checkpoint: Checkpoint, info: dict[str, Any]) -> None:
+    """Weights that were not in the files would be random numbers: refuse."""
+    missing = sorted(str(x) for x in info["missing_keys"])
+    mismatched = sorted(str(x[0]) for x in info["mismatched_keys"])
+    if missing or mismatched:
+        what = "lacks" if missing else "has another shape for"
+        names = missing or mismatched
+        refuse(
+            f"{checkpoint.folder} {what} {len(names)} of the model's tensors, first {names[0]}",
+            "The configuration does not belong to these weights: get the checkpoint again",
+        )
+
+
+@contextmanager
+def _plain_errors(checkpoint: Checkpoint) -> Iterator[None]:
+    """What the libraries raise while loading, as errors of ours."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise InspectError(
+            "the device ran out of memory while loading",
+            "Use another device, a smaller --dtype or a smaller model",
+            exit_code=Exit.MODEL,
+            code="no_memory",
+        ) from error
+    except (ValueError, KeyError, OSError, RuntimeError, ImportError, TypeError) as error:
+        line = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+        raise InspectError(
+            f"{checkpoint.folder} cannot be loaded: {line}",
+            "Check that transformers supports this model (llm-inspect doctor shows its version)",
+            exit_code=Exit.MODEL,
+            code="model",
+        ) from error
+
+
+@contextmanager
+def loading_progress(
+    progress: ProgressFn, sizes: dict[str, int], stage: str, total: int
+) -> Iterator[None]:
+    """Within, transformers' own walk over the parameters is reported as bytes of `total`.
+
+    `sizes` are bytes by tensor name; where names do not match, each counts an equal share.
+    """
+
+    def hook(factory: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if kwargs.get("desc") == "Loading weights" and args:
+            return _counted(list(args[0]), progress, sizes, stage, total)
+        return factory(*args, **kwargs)
+
+    bars = hf_logging.is_progress_bar_enabled()
+    hf_logging.disable_progress_bar()
+    previous = hf_logging.set_tqdm_hook(hook)
+    try:
+        yield
+    finally:
+        hf_logging.set_tqdm_hook(previous)
+        if bars:
+            hf_logging.enable_progress_bar()
+
+
+def _counted(
+    items: list[tuple[str, Any]],
+    progress: ProgressFn,
+    sizes: dict[str, int],
+    stage: str,
+    total: int,
+) -> Iterator[tuple[str, Any]]:
+    share = total // max(1, len(items))
+    done = said = 0
+    for item in items:
+        yield item
+        done = min(total, done + sizes.get(item[0], share))
+        if done - said >= total // 100:
+            progress(stage, done, total)
+            said = done

@@ -1,0 +1,151 @@
+"""The figures of one row of logits: entropy, logsumexp, ranks, and the first K candidates.
+
+`RowDistribution` is what the torch backends hand to the decode loop. It never changes the row it
+was given and knows no model.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from engine_daemon.errors import Exit, InspectError
+from engine_daemon.protocol.events import How
+from engine_daemon.protocol.values import Sampler
+from engine_daemon.worker.backends.base import Choice, Report
+from engine_daemon.worker.sampling import Final, Order
+
+_FAR_BELOW = -1e4
+"""exp() of it is 0 in fp32; stands in for -inf, which times 0 would be NaN."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What is the same under every sampler. `total` = sum of exp(logit - `top`)."""
+
+    top: float
+    total: float
+    logsumexp: float
+    entropy_bits: float
+
+
+def figures(row: Tensor, scratch: Tensor | None = None) -> Figures:
+    """Figures of an fp32 row. InspectError (`engine`) when it holds NaN, +inf or nothing at all.
+
+    `scratch`, two rows of that length, spares the allocations: on a large vocabulary fresh pages
+    cost more than the arithmetic.
+    """
+    if scratch is None:
+        scratch = row.new_empty(2, row.numel())
+    top = row.max()
+    shifted = torch.sub(row, top, out=scratch[0]).clamp_(min=_FAR_BELOW)
+    weights = torch.exp(shifted, out=scratch[1])
+    total = float(weights.sum(dtype=torch.float64))
+    weighted = float(shifted.mul_(weights).sum(dtype=torch.float64))
+    if not (math.isfinite(total) and math.isfinite(float(top))):
+        raise InspectError(
+            "the model produced a NaN or infinite logit",
+            "The weights may be damaged; fp16 overflows where bf16 does not (--dtype)",
+            exit_code=Exit.ENGINE,
+            code="engine",
+        )
+    entropy = max(0.0, math.log(total) - weighted / total) / math.log(2.0)
+    return Figures(float(top), total, float(top) + math.log(total), entropy)
+
+
+class RowDistribution:
+    """One position's logits, kept in the dtype the model produced. `scratch` as in `figures`."""
+
+    def __init__(self, logits: Tensor, scratch: Tensor | None = None) -> None:
+        self.logits = logits
+        self._scratch = scratch
+
+    @cached_property
+    def row(self) -> Tensor:
+        """The logits in fp32."""
+        return self.logits.float()
+
+    @cached_property
+    def figures(self) -> Figures:
+        """See `figures`; computed once."""
+        return figures(self.row, self._scratch)
+
+    @cached_property
+    def order(self) -> Order:
+        """The ids by raw logit, sorted as far as was needed."""
+        return Order(self.row)
+
+    def rank(self, token_id: int) -> int:
+        """1 + the number of strictly greater raw logits."""
+        logit = self.row[token_id]
+        leaders = self.row[self.order.known]
+        if leaders.numel() and logit >= leaders[-1]:
+            return 1 + int((leaders > logit).sum())
+        return 1 + int((self.row > logit).sum())
+
+    def evaluate(self, sampler: Sampler, path: Sequence[int]) -> "RowEvaluation":
+        """Apply a sampler; `path` is every id before this position."""
+        with torch.inference_mode():
+            _ = self.figures  # a row with NaN has no order: say so before looking for one
+            return RowEvaluation(self, Final(self.row, sampler, path, self.order))
+
+
+class RowEvaluation:
+    """A row under one sampler."""
+
+    def __init__(self, distribution: RowDistribution, final: Final) -> None:
+        self._distribution = distribution
+        self._final = final
+
+    def report(self, k: int) -> Report:
+        """Figures and the first `k` candidates by raw logit."""
+        row, known = self._distribution.row, self._distribution.figures
+        k = max(1, min(k, row.numel()))
+        with torch.inference_mode():
+            # One more than asked: whether a tie was cut, and the second for the margin.
+            ids = self._distribution.order.first(max(k + 1, 2))
+            values = row[ids]
+            dropped_by, final_logprobs = self._final.judge(ids[:k])
+            inside = float((values[:k] - known.top).exp_().sum(dtype=torch.float64))
+        logits: list[float] = values.tolist()
+        first, second = (math.exp(x - known.logsumexp) for x in (*logits, -math.inf)[:2])
+        return Report(
+            ids=ids[:k].tolist(),
+            logits=logits[:k],
+            final_logprobs=final_logprobs,
+            dropped_by=dropped_by,
+            ties_cut=len(logits) > k and logits[k] == logits[k - 1],
+            entropy_bits=known.entropy_bits,
+            logsumexp=known.logsumexp,
+            margin=first - second,
+            tail_prob=max(0.0, (known.total - inside) / known.total) if k < row.numel() else 0.0,
+        )
+
+    def pick(self, u: float) -> Choice:
+        """The greedy pick, or the token that `u` falls on."""
+        with torch.inference_mode():
+            token_id = self._final.draw(u)
+        if self._final.greedy:
+            return self._choice(token_id, "greedy", None)
+        return self._choice(token_id, "sampled", u)
+
+    def forced(self, token_id: int) -> Choice:
+        """This id, with the values it has here; InspectError (`bad_arg`) beyond the vocabulary."""
+        size = self._distribution.row.numel()
+        if not 0 <= token_id < size:
+            raise InspectError(
+                f"id {token_id} is outside the vocabulary (0 to {size - 1})",
+                code="bad_arg",
+            )
+        return self._choice(token_id, "forced", None)
+
+    def _choice(self, token_id: int, how: How, draw: float | None) -> Choice:
+        with torch.inference_mode():
+            one = torch.tensor([token_id], device=self._distribution.row.device)
+            logit = float(self._distribution.row[token_id])
+            rank = self._distribution.rank(token_id)
+            final_logprob = self._final.judge(one)[1][0]
+        return Choice(token_id, logit, final_logprob, rank, how, draw)
