@@ -61,7 +61,7 @@ def penalised(logits: Sequence[float], sampler: Sampler, path: Sequence[int]) ->
     if not has_penalties(sampler):
         return row
     factor = sampler.repetition_penalty
-    for token_id, count in Counter(path).items():
+    for token_id, count in Counter(i for i in path if i < len(row)).items():
         value = row[token_id]
         value = value / factor if value > 0 else value * factor
         row[token_id] = value - sampler.presence_penalty - sampler.frequency_penalty * count
@@ -72,8 +72,7 @@ def filtered(logits: Sequence[float], sampler: Sampler, path: Sequence[int]) -> 
     """Penalties → temperature → top-k → top-p → min-p → mask, or the greedy pick."""
     row = penalised(logits, sampler, path)
     order = in_order(row)
-    dropped = [DroppedBy.KEPT if value > -math.inf else DroppedBy.MASK for value in logits]
-    order = [i for i in order if dropped[i] is DroppedBy.KEPT]
+    dropped = [DroppedBy.KEPT] * len(row)
     if is_greedy(sampler):
         for i in order[1:]:
             dropped[i] = DroppedBy.GREEDY
@@ -119,10 +118,15 @@ def _min_p(scaled: Sequence[float], sampler: Sampler) -> int:
     return max(1, sum(value >= least for value in scaled))
 
 
+def _mask(scaled: Sequence[float], sampler: Sampler) -> int:
+    return sum(value > -math.inf for value in scaled)
+
+
 _Filter = Callable[[Sequence[float], Sampler], int]
 _FILTERS: Final[tuple[tuple[_Filter, DroppedBy], ...]] = (
     (_top_k, DroppedBy.TOP_K),
     (_top_p, DroppedBy.TOP_P),
     (_min_p, DroppedBy.MIN_P),
+    (_mask, DroppedBy.MASK),
 )
 """Each says how many of the ordered values stay; the next sees only those."""

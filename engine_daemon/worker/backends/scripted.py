@@ -32,6 +32,8 @@ from engine_daemon.worker.script_rows import ROWS, Row, RowTable
 _LOGIT_BYTES: Final = 8
 _FIRST_CAPACITY: Final = 256
 _EVENTS_A_STEP: Final = 2
+_SHORTEST_SLEEP_NS: Final = 2_000_000
+"""At high rates a few steps come together: waking up costs more than a step."""
 _CATCH_UP_NS: Final = 50_000_000
 """A step that comes later than this behind its time does not make the next ones hurry."""
 
@@ -242,7 +244,7 @@ class ScriptedBackend:
             return
         now = time.monotonic_ns()
         self._due_ns = max(self._due_ns, now - _CATCH_UP_NS) + _interval_ns(self._script.rate)
-        if self._due_ns > now:
+        if self._due_ns - now >= _SHORTEST_SLEEP_NS:
             time.sleep((self._due_ns - now) / 1e9)
 
     def _misbehave(self, position: int) -> None:
