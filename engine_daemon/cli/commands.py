@@ -1,0 +1,31 @@
+"""From a parsed command line to the command's own file, imported when it is its turn."""
+
+from engine_daemon.cli.parser import Parsed
+
+
+def run_command(parsed: Parsed) -> int:
+    """Run a command that needs no screen; its exit code."""
+    given, arguments = parsed.given, parsed.arguments
+    match parsed.command.split():
+        case ["run"]:
+            from engine_daemon.cli import run
+
+            return run.main(arguments, given)
+        case ["daemon", verb]:
+            from engine_daemon.cli import daemon
+
+            return daemon.COMMANDS[verb](given)
+        case ["sessions", _]:
+            from engine_daemon.cli import sessions
+
+            return sessions.main(given)
+        case ["models", _]:
+            from engine_daemon.cli import models
+
+            return models.main(given)
+        case [command]:
+            from engine_daemon.cli import control
+
+            return control.main(command, arguments, given)
+        case _:
+            raise AssertionError(parsed.command)

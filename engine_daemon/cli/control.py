@@ -1,0 +1,172 @@
+"""One-shot commands on a session: pause, resume, step, close, force.
+
+Each waits for its outcome in the session's log (`resume`: for the reply) and says it in a line.
+"""
+
+import asyncio
+
+from engine_daemon.cli.following import Updates
+from engine_daemon.cli.leave import QUIET_S
+from engine_daemon.cli.options import Given
+from engine_daemon.cli.output import tell
+from engine_daemon.cli.request import who
+from engine_daemon.cli.run import FAULTS
+from engine_daemon.cli.sessions import Found, find
+from engine_daemon.cli.target import target_of
+from engine_daemon.client import DaemonClient
+from engine_daemon.errors import Exit, InspectError
+from engine_daemon.export.text import readable
+from engine_daemon.options import whole
+from engine_daemon.protocol.codec import unpack_event
+from engine_daemon.protocol.commands import (
+    AnyCommand,
+    AskEncode,
+    At,
+    Batch,
+    Close,
+    Force,
+    Pause,
+    RunTo,
+)
+from engine_daemon.protocol.events import Closed, Commanded, PromptSet, Stepped, Stopped
+from engine_daemon.protocol.values import PromptSpec
+from engine_daemon.recording.columns import Columns
+
+
+def main(command: str, arguments: list[str], given: Given) -> int:
+    """Carry out `command` on the session named first in `arguments`."""
+    count = 1
+    if command == "step" and len(arguments) > 1:
+        try:
+            count = whole(1)(arguments[1])
+        except ValueError as error:
+            raise InspectError(f"N {error}") from None
+    if command == "force" and (given.token_id is None) == (given.text is None):
+        raise InspectError("force needs --id ID or --text TEXT, one of them")
+    return asyncio.run(_carry_out(command, arguments[0], count, given))
+
+
+async def _carry_out(command: str, wanted: str, count: int, given: Given) -> int:
+    target = target_of(given)
+    async with DaemonClient(
+        target.paths, who=who(given), client=command, reconnect=False
+    ) as client:
+        found = find(client.state.sessions, wanted)
+        watch = _Watch(client, found)
+        await watch.catch_up()
+        place = watch.columns.place
+        at = At(branch=place.branch, step=place.step)
+        match command:
+            case "pause":
+                await watch.pause()
+            case "resume":
+                await client.command(RunTo(step=None), found.session, at)
+                tell(f"{found.session} goes on from step {place.step}")
+                return 0
+            case "close":
+                await watch.send(Close(), None)
+            case "step":
+                # From an ended session the first step is the forward that was not spent yet.
+                ahead = count if place.kind == "pending" else count - 1
+                await watch.send(RunTo(step=place.step + ahead), at)
+            case "force":
+                await watch.send(Force(id=await _token(client, given)), at)
+            case _:
+                raise AssertionError(command)
+        return watch.report()
+
+
+async def _token(client: DaemonClient, given: Given) -> int:
+    """The id to force; a text must be exactly one token."""
+    if given.text is None:
+        assert given.token_id is not None
+        return given.token_id
+    answer = await client.ask(AskEncode(prompt=PromptSpec(text=given.text.encode())))
+    prompt = unpack_event(answer.prompt or b"")
+    assert isinstance(prompt, PromptSet)
+    tokens = [token for token in prompt.tokens() if not token.added]
+    if len(tokens) != 1:
+        pieces = " ".join(f"{token.id} {readable(token.piece)!r}" for token in tokens)
+        raise InspectError(
+            f"{given.text!r} is {len(tokens)} tokens, not one: {pieces}",
+            "Force them one after the other, with --id",
+        )
+    return tokens[0].id
+
+
+class _Watch:
+    """Follows a session's log until a command's outcome is in it."""
+
+    def __init__(self, client: DaemonClient, found: Found) -> None:
+        self.columns = Columns()
+        self._client = client
+        self._found = found
+        self._updates = Updates(client)
+        self._outcome: Stopped | Closed | None = None
+        self._cause: bytes | None = None
+        self._commanded = False
+        self._last: Stepped | None = None
+        client.follow(found.session)
+
+    async def catch_up(self) -> None:
+        """Read the log up to where the state said it was."""
+        while self.columns.next < self._found.head:
+            await self._read()
+
+    async def _read(self, limit_s: float | None = None) -> bool:
+        """Take what comes next; False when nothing came within the limit."""
+        updates = await self._updates.next(limit_s)
+        for update in updates or ():
+            if isinstance(update, Batch):
+                for seq, packed in update.ev:
+                    self._take(seq, packed)
+        return updates is not None
+
+    def _take(self, seq: int, packed: bytes) -> None:
+        event = self.columns.apply(seq, packed)
+        match event:
+            case Commanded() if event.cause is not None and event.cause == self._cause:
+                self._commanded = True
+            case Stepped():
+                self._last = event
+            case Closed():
+                self._outcome = event
+            case Stopped() if self._commanded:
+                self._outcome = self._outcome or event
+            case _:
+                pass
+
+    async def send(self, do: AnyCommand, at: At | None) -> None:
+        """Give the command and wait for its outcome."""
+        reply = await self._client.command(do, self._found.session, at)
+        self._cause = reply.cmd
+        while self._outcome is None:
+            await self._read()
+
+    async def pause(self) -> None:
+        """Pause; a session that stands already stays as it is."""
+        reply = await self._client.command(Pause(), self._found.session)
+        self._cause = reply.cmd
+        while self._outcome is None:
+            came = await self._read(None if self._commanded else QUIET_S)
+            if not came and self.columns.status != "running":
+                return
+
+    def report(self) -> int:
+        """Say where the session stands now; the exit code."""
+        place, session = self.columns.place, self._found.session
+        outcome = self._outcome
+        if isinstance(outcome, Closed):
+            tell(f"{session} is closed; its recording stays")
+            return Exit.DONE
+        if outcome is not None and outcome.reason in FAULTS:
+            raise InspectError(
+                f"{session} stopped at step {place.step}: {outcome.message or outcome.reason}",
+                exit_code=FAULTS[outcome.reason],
+                code=outcome.reason,
+            )
+        picked = f", after {readable(self._last.piece)!r}" if self._last is not None else ""
+        stands = "ended" if place.kind == "ended" else "stands"
+        reason = f" ({place.reason})" if place.reason else ""
+        tell(f"{session} {stands} at step {place.step}{reason}{picked}")
+        return Exit.DONE

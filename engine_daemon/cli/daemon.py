@@ -1,0 +1,236 @@
+"""`daemon start|stop|restart|status|logs|list`.
+
+Knows what is printed and asked; starting and stopping is `launch`'s.
+"""
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from engine_daemon.cli.options import Given
+from engine_daemon.cli.output import say, tell
+from engine_daemon.cli.progress import LoadProgress
+from engine_daemon.cli.table import table
+from engine_daemon.cli.target import (
+    ASKING,
+    Target,
+    check_asked,
+    defaults,
+    start,
+    state_of,
+    target_of,
+)
+from engine_daemon.client import is_running, no_daemon, read_connection
+from engine_daemon.config import DaemonOptions, read_config
+from engine_daemon.errors import Exit, InspectError
+from engine_daemon.launch import stop_daemon, wait_ready
+from engine_daemon.paths import paths_for, runtime_base
+from engine_daemon.protocol.state import EngineState, State, ViewerInfo
+
+DEFAULT_LINES: Final = 200
+
+
+def start_command(given: Given) -> int:
+    """`daemon start`: returns when the model is ready, or the hub answers."""
+    target = target_of(given, starts_daemon=True)
+    name = target.paths.name
+    if is_running(target.paths):
+        check_asked(target, state_of(target).engine)
+        if not given.no_wait:
+            _wait(target)
+        say(f"the daemon {name} is running already")
+        return 0
+    _start(target, target.asked.applied_to(defaults(target, implicit=False)), given)
+    return 0
+
+
+def _wait(target: Target) -> None:
+    progress = LoadProgress()
+    try:
+        asyncio.run(wait_ready(target.paths, progress.update))
+    finally:
+        progress.close()
+
+
+def _start(target: Target, options: DaemonOptions, given: Given) -> None:
+    start(target, options, wait=not given.no_wait)
+    if given.no_wait:
+        say(f"the daemon {target.paths.name} runs; llm-inspect daemon status{target.option}")
+    else:
+        state = state_of(target)
+        say(f"the daemon {target.paths.name} is ready: {_engine_text(state.engine)}")
+
+
+def stop_command(given: Given) -> int:
+    """`daemon stop`."""
+    target = target_of(given)
+    if not is_running(target.paths):
+        raise no_daemon(target.paths.name)
+    if not _may_stop(target, given):
+        return Exit.DAEMON
+    stop_daemon(target.paths)
+    say(f"the daemon {target.paths.name} has stopped; its sessions open again at the next start")
+    return 0
+
+
+def restart_command(given: Given) -> int:
+    """`daemon restart`: the last start's options, except those given."""
+    target = target_of(given, starts_daemon=True)
+    try:
+        last = DaemonOptions.read(target.paths.options)
+    except (OSError, msgspec.MsgspecError):
+        last = defaults(target, implicit=False)
+    if is_running(target.paths):
+        if not _may_stop(target, given):
+            return Exit.DAEMON
+        stop_daemon(target.paths)
+    _start(target, target.asked.applied_to(last), given)
+    return 0
+
+
+def _may_stop(target: Target, given: Given) -> bool:
+    """On a terminal, ask when others are attached."""
+    if given.yes or not sys.stdin.isatty():
+        return True
+    try:
+        viewers = state_of(target).viewers
+    except InspectError:
+        return True
+    others = [
+        f"{viewer.who} ({viewer.client})" for viewer in viewers if viewer.client[:4] != "ask "
+    ]
+    if not others:
+        return True
+    say(f"attached to the daemon {target.paths.name}: {', '.join(others)}")
+    sys.stderr.write("Stop it all the same? [y/N] ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() in ("y", "yes"):
+        return True
+    say("left running")
+    return False
+
+
+def _asks(viewer: ViewerInfo) -> bool:
+    """It is a client like this one, here for a moment."""
+    return viewer.client.split()[0] == ASKING
+
+
+def status_command(given: Given) -> int:
+    """`daemon status`."""
+    target = target_of(given)
+    state = state_of(target)
+    connection = read_connection(target.paths)
+    if given.json:
+        body = msgspec.to_builtins(state)
+        body["viewers"] = [{k: v for k, v in x.items() if k != "viewer"} for x in body["viewers"]]
+        running = {key: connection[key] for key in ("name", "pid", "version", "started")}
+        tell(json.dumps({**running, **body}))
+        return 0
+    up = time.time() - float(connection["started"])
+    tell(f"daemon {target.paths.name}: pid {connection['pid']}, up {_span(up)}, {_idle(state)}")
+    tell(f"engine: {_engine_text(state.engine)}")
+    for session in state.sessions:
+        tell(
+            f"session {session.session}: {session.status} at {session.place.step}, {session.title}"
+        )
+    for viewer in state.viewers:
+        if not _asks(viewer):
+            tell(f"viewer {viewer.who}: {viewer.client}, {viewer.role}")
+    return 0
+
+
+def _idle(state: State) -> str:
+    if state.idle_exit_s is None:
+        return "stays until it is stopped"
+    return f"leaves after {_span(state.idle_exit_s)} without use"
+
+
+def _span(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def _engine_text(engine: EngineState) -> str:
+    """The engine in one line."""
+    model = engine.model
+    if engine.word in ("ready", "busy") and model is not None:
+        synthetic = " (synthetic)" if engine.synthetic else ""
+        return (
+            f"{engine.word}, {model.name}{synthetic}, {model.dtype} on {model.device}, "
+            f"loaded in {model.load_s:.1f} s"
+        )
+    words = [engine.word, engine.stage, engine.model_name, engine.message]
+    return ", ".join(word for word in words if word)
+
+
+def logs_command(given: Given) -> int:
+    """`daemon logs`: the end of the daemon's log."""
+    target = target_of(given)
+    try:
+        lines = target.paths.log.read_text("utf-8", "surrogateescape").splitlines()
+    except FileNotFoundError:
+        raise InspectError(
+            f"the daemon {target.paths.name} has no log yet", exit_code=Exit.DAEMON
+        ) from None
+    count = DEFAULT_LINES if given.lines is None else given.lines
+    for line in lines[len(lines) - min(count, len(lines)) :]:
+        tell(line)
+    return 0
+
+
+def list_command(given: Given) -> int:
+    """`daemon list`: every daemon of this user that runs on this machine."""
+    found = list(_running())
+    if given.json:
+        for connection in found:
+            tell(json.dumps({k: connection[k] for k in ("name", "pid", "version", "started")}))
+    elif found:
+        now = time.time()
+        rows = [
+            (
+                str(c["name"]),
+                str(c["pid"]),
+                _span(now - float(str(c["started"]))),
+                str(c["version"]),
+            )
+            for c in found
+        ]
+        tell(table(("NAME", "PID", "UP", "VERSION"), rows))
+    else:
+        tell("no daemon is running")
+    return 0
+
+
+def _running() -> Iterator[dict[str, object]]:
+    config = read_config(paths_for().config)
+    for folder in _folders(runtime_base(config.runtime)):
+        try:
+            name = str(json.loads((folder / "conn.json").read_bytes())["name"])
+            yield read_connection(config.paths(name))
+        except (OSError, ValueError, KeyError, TypeError, InspectError):
+            continue
+
+
+def _folders(base: Path) -> list[Path]:
+    try:
+        return sorted(folder for folder in base.iterdir() if folder.is_dir())
+    except OSError:
+        return []
+
+
+COMMANDS: Final[Mapping[str, Callable[[Given], int]]] = {
+    "start": start_command,
+    "stop": stop_command,
+    "restart": restart_command,
+    "status": status_command,
+    "logs": logs_command,
+    "list": list_command,
+}
+"""Verb → what it does."""

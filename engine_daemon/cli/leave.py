@@ -1,0 +1,61 @@
+"""Leaving a session before its end: ask for a pause, and know when to stop waiting for it.
+
+Knows the rules of a pause; prints nothing.
+"""
+
+import asyncio
+import contextlib
+from typing import Final
+
+from engine_daemon.client import DaemonClient
+from engine_daemon.errors import Exit, InspectError
+from engine_daemon.protocol.commands import Pause
+
+QUIET_S: Final = 0.5
+"""A pause that finds the session standing leaves no event: so long is waited for one."""
+
+
+class Leave:
+    """The wish to leave: a pause is asked for, and then waited for."""
+
+    def __init__(self, client: DaemonClient, session: str) -> None:
+        self.code = Exit.DONE
+        self.pause_logged = False
+        self._client = client
+        self._session = session
+        self._task: asyncio.Task[None] | None = None
+        self._answered: float | None = None
+
+    @property
+    def wanted(self) -> bool:
+        """Somebody wants to leave."""
+        return self._task is not None
+
+    def begin(self, code: Exit) -> bool:
+        """Ask for the pause; False when that was done already."""
+        if self._task is not None:
+            return False
+        self.code, self.pause_logged = code, False
+        self._task = asyncio.create_task(self._pause())
+        return True
+
+    async def _pause(self) -> None:
+        # Closed meanwhile, or the link is lost: both are told by the log and the client.
+        with contextlib.suppress(InspectError):
+            await self._client.command(Pause(), self._session)
+        self._answered = asyncio.get_running_loop().time()
+
+    def pointless(self, status: str, has_engine: bool) -> bool:
+        """No `Stopped` will follow: it stands already, or its model is still loading."""
+        if self._answered is None:
+            return False
+        if status == "waiting" and not has_engine:
+            return True
+        quiet = asyncio.get_running_loop().time() - self._answered > QUIET_S
+        return quiet and not self.pause_logged and status != "running"
+
+    async def forget(self) -> None:
+        """Leave no task behind."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)

@@ -1,0 +1,194 @@
+"""Words of the command line → which command, its arguments and options (CONTRACT section 2).
+
+Decides nothing and starts nothing; every fault is an InspectError with exit code 2.
+"""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, NoReturn
+
+import msgspec
+
+from engine_daemon.cli.options import Given, Group, Option, options_of
+from engine_daemon.errors import InspectError
+from engine_daemon.nearest import nearest, suggestion
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command: its arguments as the usage line shows them, how many it takes, its options."""
+
+    usage: str
+    help: str
+    groups: Group
+    least: int = 0
+    most: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A command line that makes sense. `command` is a key of COMMANDS; SCREEN = no command."""
+
+    command: str
+    arguments: list[str]
+    given: Given
+
+
+SCREEN: Final = ""
+_OPENS: Final = Group.NAME | Group.PLACE | Group.LIMIT | Group.SESSION | Group.WHO
+_SPEAKS: Final = Group.NAME | Group.WHO
+_STARTS: Final = Group.NAME | Group.PLACE | Group.LIMIT | Group.NO_WAIT
+
+COMMANDS: Final = {
+    SCREEN: Command("[PROMPT]", "open the screen, on a new session with PROMPT", _OPENS, most=1),
+    "attach": Command(
+        "[NAME]", "open the screen of a daemon that runs", _SPEAKS | Group.ATTACH, most=1
+    ),
+    "run": Command("PROMPT", "decode without a screen", _OPENS | Group.RUN | Group.JSON, most=1),
+    "pause": Command("SESSION", "stand at the next step", _SPEAKS, 1, 1),
+    "resume": Command("SESSION", "go on", _SPEAKS, 1, 1),
+    "close": Command("SESSION", "end a session; its recording stays", _SPEAKS, 1, 1),
+    "step": Command("SESSION [N]", "go on by N steps (1)", _SPEAKS, 1, 2),
+    "force": Command("SESSION", "append this token", _SPEAKS | Group.FORCE, 1, 1),
+    "sessions list": Command("", "open sessions and recordings", Group.NAME | Group.JSON),
+    "models list": Command("", "models in the cache", Group.NAME | Group.JSON),
+    "daemon start": Command("", "start a daemon and load its model", _STARTS),
+    "daemon stop": Command("", "stop it", Group.NAME | Group.YES),
+    "daemon restart": Command("", "stop and start, options kept", _STARTS | Group.YES),
+    "daemon status": Command("", "what it is doing", Group.NAME | Group.JSON),
+    "daemon logs": Command("", "the end of its log", Group.NAME | Group.LINES),
+    "daemon list": Command("", "daemons on this machine", Group.JSON),
+}
+LATER: Final = ("open", "replay", "export", "diff", "doctor")
+"""Commands of a later version: not prompts either."""
+_DEFAULT_VERB: Final = {"sessions": "list", "models": "list"}
+_WORDS: Final = ("help", *LATER, *dict.fromkeys(name.split()[0] for name in COMMANDS if name))
+
+
+def parse(argv: Sequence[str]) -> Parsed:
+    """The command line as a command; InspectError when it is none."""
+    words = list(argv)
+    split = words.index("--") if "--" in words else len(words)
+    head, literal = words[:split], words[split + 1 :]
+    if head[:1] == ["help"]:
+        return Parsed(SCREEN, [], Given(help=True))
+    name, rest = _command(head)
+    given, arguments = _options(name, rest)
+    if given.help or given.version:
+        return Parsed(name, [], given)
+    if name == SCREEN and arguments:
+        _refuse_mistyped(arguments)
+    arguments += literal
+    _count(name, arguments)
+    return Parsed(name, arguments, given)
+
+
+def _command(head: list[str]) -> tuple[str, list[str]]:
+    """The command that the line begins with, and what follows it."""
+    if not head or head[0] not in _WORDS:
+        return SCREEN, head
+    word, rest = head[0], head[1:]
+    if word in LATER:
+        raise InspectError(
+            f"{word} is not in this version of llm-inspect",
+            f"To use it as a prompt: llm-inspect -- {word}",
+        )
+    if word in COMMANDS:
+        return word, rest
+    verbs = [name.split()[1] for name in COMMANDS if name.startswith(f"{word} ")]
+    if rest and not rest[0].startswith("-"):
+        if rest[0] not in verbs:
+            raise InspectError(f"{word} has no {rest[0]!r}", suggestion(rest[0], verbs))
+        return f"{word} {rest[0]}", rest[1:]
+    if word in _DEFAULT_VERB:
+        return f"{word} {_DEFAULT_VERB[word]}", rest
+    if any(option in rest for option in ("--help", "-h")):
+        return SCREEN, ["--help"]
+    raise InspectError(
+        f"{word} needs to know what to do", f"Write llm-inspect {word} {'|'.join(verbs)}"
+    )
+
+
+def _refuse_mistyped(arguments: list[str]) -> None:
+    """A lone word that is almost a command is no prompt."""
+    first = arguments[0]
+    if first in _WORDS:
+        raise InspectError(
+            f"the command comes first: llm-inspect {first} …",
+            f"To use the word as a prompt: llm-inspect -- {first}",
+        )
+    close = nearest(first, _WORDS)
+    if close and not any(c.isspace() for c in first):
+        raise InspectError(
+            f"{first!r} is not a command; did you mean {close}?",
+            f"To use it as a prompt: llm-inspect -- {first}",
+        )
+
+
+def _count(name: str, arguments: list[str]) -> None:
+    command = COMMANDS[name]
+    usage = f"Usage: llm-inspect {name} {command.usage}".replace("  ", " ").rstrip()
+    if len(arguments) < command.least:
+        raise InspectError(f"{name} needs {command.usage.split()[0]}", usage)
+    if len(arguments) > command.most:
+        extra = arguments[command.most]
+        hint = "Put a prompt of several words in quotes" if "PROMPT" in command.usage else usage
+        raise InspectError(f"one argument too many: {extra!r}", hint)
+
+
+class _Arguments(argparse.ArgumentParser):
+    """argparse for the options alone; its complaints are our errors."""
+
+    def error(self, message: str) -> NoReturn:
+        flag, _, rest = message.removeprefix("argument ").partition(": ")
+        flag = flag.split("/")[-1]
+        if rest.startswith("expected"):
+            raise InspectError(f"{flag} needs a value", f"One that begins with -: {flag}=-…")
+        raise InspectError(message, f"See {self.prog} --help")
+
+
+def _argparse(name: str) -> _Arguments:
+    parser = _Arguments(
+        prog=f"llm-inspect {name}".rstrip(), add_help=False, allow_abbrev=False, usage=""
+    )
+    for option in options_of(COMMANDS[name].groups):
+        flags = [option.short, option.flag] if option.short else [option.flag]
+        if option.metavar is None:
+            parser.add_argument(*flags, dest=option.field, action="store_true")
+        else:
+            parser.add_argument(*flags, dest=option.field, metavar=option.metavar)
+    return parser
+
+
+def _options(name: str, words: list[str]) -> tuple[Given, list[str]]:
+    """The options among the words, and the words that are none."""
+    known = list(options_of(COMMANDS[name].groups))
+    found, rest = _argparse(name).parse_known_args(words)
+    for word in rest:
+        if word.startswith("-") and word != "-" and " " not in word:
+            raise _unknown(name, word, known, rest)
+    values = {o.field: _convert(o, getattr(found, o.field)) for o in known}
+    return msgspec.convert(values, Given), rest
+
+
+def _unknown(name: str, word: str, known: list[Option], rest: list[str]) -> InspectError:
+    flag = word.split("=")[0]
+    command = next((w for w in rest if w in _WORDS), None) if name == SCREEN else None
+    close = nearest(flag, [o.flag for o in known])
+    if command:
+        hint = f"The command comes first: llm-inspect {command} …"
+    elif close:
+        hint = f"Did you mean {close}?"
+    else:
+        hint = f"See llm-inspect {name} --help".replace("  ", " ")
+    return InspectError(f"unknown option {flag}", hint)
+
+
+def _convert(option: Option, value: str | bool | None) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        return option.convert(value)
+    except ValueError as error:
+        raise InspectError(f"{option.flag} {error}") from None

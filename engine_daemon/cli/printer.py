@@ -1,0 +1,163 @@
+"""What `run` writes to standard output: JSON lines, or the bytes of the continuation.
+
+Writing happens off the loop, so that a reader that is slow never keeps an interrupt waiting.
+Knows streams; not when a run is over.
+"""
+
+import asyncio
+import json
+import os
+import sys
+from typing import Protocol
+
+from engine_daemon.cli.output import TerminalText, give_up_stdout, say
+from engine_daemon.errors import InspectError
+from engine_daemon.export.jsonl import error_line, to_bytes
+from engine_daemon.export.objects import Line
+from engine_daemon.protocol.events import Event, PromptSet, Stepped, UnknownEvent
+
+
+class StdoutClosed(Exception):
+    """Nobody reads standard output any more."""
+
+
+class Printer(Protocol):
+    """Takes what happened, in order; `flush` writes it."""
+
+    def line(self, line: Line) -> None:
+        """One line of CONTRACT section 3."""
+        ...
+
+    def event(self, event: Event | UnknownEvent) -> None:
+        """One event of the log."""
+        ...
+
+    def error(self, error: InspectError) -> None:
+        """The run failed; written at once."""
+        ...
+
+    def end(self) -> None:
+        """Nothing follows."""
+        ...
+
+    async def flush(self) -> None:
+        """Write what was taken; StdoutClosed once when it cannot be."""
+        ...
+
+
+class Stdout:
+    """Standard output as bytes; after it was closed everything goes nowhere."""
+
+    def __init__(self) -> None:
+        sys.stdout.flush()
+        self.terminal = sys.stdout.isatty()
+        self._buffer = bytearray()
+        self._closed = False
+
+    def add(self, data: bytes) -> None:
+        """To be written at the next flush."""
+        if not self._closed:
+            self._buffer += data
+
+    async def flush(self) -> None:
+        """Write everything; raises StdoutClosed the first time that fails."""
+        if self._buffer:
+            await asyncio.to_thread(self.write)
+
+    def write(self) -> None:
+        """The same, here and now."""
+        data = bytes(self._buffer)
+        self._buffer.clear()
+        try:
+            while data:
+                data = data[os.write(sys.stdout.fileno(), data) :]
+        except OSError:
+            self._closed = True
+            give_up_stdout()
+            raise StdoutClosed from None
+
+
+class JsonPrinter:
+    """One JSON object a line. On a terminal everything but ASCII is escaped."""
+
+    def __init__(self) -> None:
+        self._out = Stdout()
+
+    def line(self, line: Line) -> None:
+        """Take one line."""
+        encoded = to_bytes(line)
+        if self._out.terminal:
+            encoded = json.dumps(json.loads(encoded)).encode() + b"\n"
+        self._out.add(encoded)
+
+    def event(self, event: Event | UnknownEvent) -> None:
+        """Nothing: the lines say it."""
+
+    def error(self, error: InspectError) -> None:
+        """The last line."""
+        self.line(error_line(error.code, error.message, error.hint))
+        try:
+            self._out.write()
+        except StdoutClosed:
+            return
+
+    def end(self) -> None:
+        """Nothing to add."""
+
+    async def flush(self) -> None:
+        """Write what was taken."""
+        await self._out.flush()
+
+
+class TextPrinter:
+    """The bytes of the continuation; on a terminal as safe text that ends its line."""
+
+    def __init__(self, *, echo: bool) -> None:
+        self._out = Stdout()
+        self._echo = echo
+        self._text = TerminalText()
+        self._open_line = False
+
+    def line(self, line: Line) -> None:
+        """Nothing: the events say it."""
+
+    def event(self, event: Event | UnknownEvent) -> None:
+        """The prompt and the tokens, as bytes."""
+        match event:
+            case PromptSet():
+                for warning in event.warnings:
+                    say(f"note: {warning}")
+                if self._echo:
+                    self._add(event.text)
+            case Stepped(special=False):
+                self._add(event.piece)
+            case _:
+                pass
+
+    def _add(self, piece: bytes, *, final: bool = False) -> None:
+        if self._out.terminal:
+            text = self._text.feed(piece, final=final)
+            encoding = sys.stdout.encoding or "utf-8"
+            piece = text.encode(encoding, "backslashreplace")
+        if piece:
+            self._open_line = not piece.endswith(b"\n")
+            self._out.add(piece)
+
+    def error(self, error: InspectError) -> None:
+        """Standard error says it; here only the line ends."""
+        self.end()
+        try:
+            self._out.write()
+        except StdoutClosed:
+            return
+
+    def end(self) -> None:
+        """On a terminal, end the line."""
+        if self._out.terminal:
+            self._add(b"", final=True)
+            if self._open_line:
+                self._add(b"\n")
+
+    async def flush(self) -> None:
+        """Write what was taken."""
+        await self._out.flush()

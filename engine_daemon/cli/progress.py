@@ -1,0 +1,83 @@
+"""The loading of a model as lines on standard error: a bar on a terminal, else a line a stage.
+
+Knows the daemon's state; not how it arrives.
+"""
+
+import shutil
+import sys
+import time
+from typing import Final
+
+from engine_daemon.cli.output import safe
+from engine_daemon.protocol.state import EngineState, State
+
+_BAR_CELLS: Final = 24
+_PARTS: Final = " ▏▎▍▌▋▊▉█"
+_REDRAW_S: Final = 0.1
+_STAGES: Final = {
+    "": "starting",
+    "import": "importing the engine",
+    "download": "downloading the model",
+    "convert": "converting the model (once)",
+    "load": "loading the weights",
+    "warm up": "warming up",
+}
+
+
+class LoadProgress:
+    """Shows each state it is given; `close` takes a bar away."""
+
+    def __init__(self) -> None:
+        self._started = time.monotonic()
+        self._bar = sys.stderr.isatty()
+        self._stage: str | None = None
+        self._drawn = 0.0
+
+    def update(self, state: State) -> None:
+        """What the engine is doing now."""
+        engine = state.engine
+        if engine.word not in ("starting", "loading"):
+            self.close()
+        elif self._bar:
+            self._draw(engine)
+        elif engine.stage != self._stage:
+            self._write(f"{self._stage_text(engine)}\n")
+        self._stage = engine.stage
+
+    def close(self) -> None:
+        """Nothing more to show."""
+        if self._bar and self._drawn:
+            self._write("\r\x1b[K")
+            self._drawn = 0.0
+
+    def _draw(self, engine: EngineState) -> None:
+        now = time.monotonic()
+        if engine.stage == self._stage and now - self._drawn < _REDRAW_S:
+            return
+        self._drawn = now
+        room = shutil.get_terminal_size().columns - 1
+        line = f"{now - self._started:5.1f} s  {self._stage_text(engine)}{_amount(engine)}"
+        self._write(f"\r\x1b[K{line[:room]}")
+
+    def _stage_text(self, engine: EngineState) -> str:
+        name = f"{safe(engine.model_name)}: " if engine.model_name else ""
+        return name + _STAGES.get(engine.stage, safe(engine.stage))
+
+    def _write(self, text: str) -> None:
+        encoding = sys.stderr.encoding or "utf-8"
+        sys.stderr.write(text.encode(encoding, "replace").decode(encoding))
+        sys.stderr.flush()
+
+
+def _amount(engine: EngineState) -> str:
+    if not engine.total:
+        return f"  {engine.done / 1e6:.0f} MB" if engine.done else ""
+    share = min(engine.done / engine.total, 1.0)
+    return f"  {bar(share)} {engine.done / 1e6:.0f}/{engine.total / 1e6:.0f} MB"
+
+
+def bar(share: float) -> str:
+    """A bar that is filled to this share, in eighths of a cell."""
+    eighths = round(share * _BAR_CELLS * 8)
+    full, part = divmod(eighths, 8)
+    return ("█" * full + (_PARTS[part] if part else "")).ljust(_BAR_CELLS, "·")

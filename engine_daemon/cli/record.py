@@ -1,0 +1,60 @@
+"""`--record FILE`: the bytes of a session's log, also on the viewer's machine.
+
+The same frames as in the daemon's own file. Knows frames and files only.
+"""
+
+import os
+import stat
+from typing import Self
+
+from engine_daemon.errors import Exit, InspectError
+from engine_daemon.recording.format import frame
+
+
+class Recorder:
+    """Writes every event it is given; without a file name it does nothing."""
+
+    def __init__(self, name: str | None) -> None:
+        self._name = name
+        self._fd = None if name is None else self._open(name)
+
+    def _open(self, name: str) -> int:
+        """A new file, or a pipe or device that is there; a recording is never overwritten."""
+        flags = os.O_WRONLY | os.O_CLOEXEC | os.O_APPEND
+        try:
+            return os.open(name, flags | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            if stat.S_ISREG(os.stat(name).st_mode):
+                raise InspectError(
+                    f"{name} exists", "Move it away, or record under another name"
+                ) from None
+        except OSError as error:
+            raise InspectError(f"cannot record to {name}: {error.strerror}") from None
+        try:
+            return os.open(name, flags)
+        except OSError as error:
+            raise InspectError(f"cannot record to {name}: {error.strerror}") from None
+
+    def write(self, seq: int, packed: bytes) -> None:
+        """One event. Raises InspectError (exit 4) when the file takes no more."""
+        if self._fd is None:
+            return
+        data = frame(seq, packed)
+        try:
+            while data:
+                data = data[os.write(self._fd, data) :]
+        except OSError as error:
+            raise InspectError(
+                f"cannot record to {self._name}: {error.strerror}",
+                "The daemon's own recording goes on",
+                exit_code=Exit.DAEMON,
+                code="disk_full",
+            ) from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None

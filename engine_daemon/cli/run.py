@@ -1,0 +1,247 @@
+"""`run`: one session without a screen, from its opening to its end (CONTRACT sections 2 and 3).
+
+Knows the life of a run: what ends it, and what is said then. The lines are `export.jsonl`'s, the
+bytes the printer's.
+"""
+
+import asyncio
+import os
+import signal
+from typing import Final
+
+from engine_daemon.cli.following import Updates
+from engine_daemon.cli.leave import Leave
+from engine_daemon.cli.options import Given
+from engine_daemon.cli.output import say
+from engine_daemon.cli.printer import JsonPrinter, Printer, StdoutClosed, TextPrinter
+from engine_daemon.cli.progress import LoadProgress
+from engine_daemon.cli.prompt import read_prompt
+from engine_daemon.cli.record import Recorder
+from engine_daemon.cli.request import open_command, who
+from engine_daemon.cli.target import Target, ensure_running, target_of
+from engine_daemon.client import DaemonClient, Update
+from engine_daemon.errors import Exit, InspectError
+from engine_daemon.export.jsonl import JsonLines
+from engine_daemon.launch import load_error
+from engine_daemon.protocol.codec import unpack_event
+from engine_daemon.protocol.commands import Batch, Close, Open, StateMessage
+from engine_daemon.protocol.events import (
+    Closed,
+    Commanded,
+    Event,
+    PromptRejected,
+    Stopped,
+    UnknownEvent,
+)
+from engine_daemon.protocol.state import State
+
+FAULTS: Final = {
+    "no_memory": Exit.MODEL,
+    "error": Exit.ENGINE,
+    "engine_lost": Exit.ENGINE,
+    "disk_full": Exit.DAEMON,
+}
+"""Reasons to stop that are faults, and what a command exits with."""
+_ENDS: Final = ("eos", "length", "context", "condition", "timeout")
+_TICK_S: Final = 0.25
+_CLOSE_S: Final = 2.0
+
+
+def main(arguments: list[str], given: Given) -> int:
+    """`run PROMPT`."""
+    prompt = read_prompt(arguments, given)
+    if prompt is None:
+        raise InspectError("run needs a prompt", "llm-inspect run PROMPT, or --prompt-file FILE")
+    command = open_command(given, prompt, run=True)
+    target = target_of(given)
+    printer: Printer = JsonPrinter() if given.json else TextPrinter(echo=given.echo)
+    with Recorder(given.record) as recorder:
+        try:
+            ensure_running(target)
+            return asyncio.run(_run(target, given, command, printer, recorder))
+        except InspectError as error:
+            printer.error(error)
+            raise
+
+
+async def _run(
+    target: Target, given: Given, command: Open, printer: Printer, recorder: Recorder
+) -> int:
+    async with DaemonClient(target.paths, who=who(given), client="run", reconnect=False) as client:
+        reply = await client.command(command)
+        assert reply.session is not None
+        client.follow(reply.session)
+        run = Run(client, reply.session, printer, recorder)
+        code = Exit.DONE
+        try:
+            code = await run.to_its_end(keep=given.keep)
+        finally:
+            if run.stays_open:
+                say(f"the session stays open: {target.attach_line(reply.session)}")
+        return code
+
+
+class Run:
+    """One run, from the accepted `open` on. `stays_open`: worth saying how to come back."""
+
+    def __init__(
+        self, client: DaemonClient, session: str, printer: Printer, recorder: Recorder
+    ) -> None:
+        self.stays_open = False
+        self._client = client
+        self._session = session
+        self._printer = printer
+        self._recorder = recorder
+        self._lines = JsonLines()
+        self._progress = LoadProgress()
+        self._leave = Leave(client, session)
+        self._rejected: InspectError | None = None
+        self._paused_by = ""
+        self._done = False
+        self._closed = False
+        self._left = False
+
+    async def to_its_end(self, *, keep: bool) -> Exit:
+        """Print the session's events until it is over or somebody ends the run; the exit code."""
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGINT, self._interrupted)
+        updates = Updates(self._client)
+        try:
+            self._look(self._client.state)
+            while not (self._done or self._closed or self._left):
+                await self._turn(await updates.next(_TICK_S) or [])
+            if self._left:
+                return self._leave.code
+            if keep and not self._closed:
+                self.stays_open = True
+            else:
+                await self._close(updates)
+            return Exit.DONE
+        except InspectError as error:
+            self._faulted(error)
+            raise
+        finally:
+            self._progress.close()
+            await updates.close()
+            await self._leave.forget()
+            loop.remove_signal_handler(signal.SIGINT)
+
+    async def _turn(self, updates: list[Update]) -> None:
+        for update in updates:
+            match update:
+                case StateMessage(state=state):
+                    self._look(state)
+                case Batch():
+                    self._take(update)
+                case _:
+                    pass
+        over = self._done or self._closed or self._left
+        if not over and self._leave.pointless(self._lines.columns.status, self._has_engine):
+            self._go()
+        try:
+            await self._printer.flush()
+        except StdoutClosed:
+            self._leave.begin(Exit.DONE)
+
+    def _take(self, batch: Batch) -> None:
+        for seq, packed in batch.ev:
+            self._recorder.write(seq, packed)
+            event = unpack_event(packed)
+            for line in self._lines.feed(seq, event):
+                self._progress.close()
+                if line["event"] != "error":  # said once, at the end, with its exit code
+                    self._printer.line(line)
+            self._printer.event(event)
+            self._judge(event)
+
+    def _look(self, state: State) -> None:
+        """Show how the model loads while the session waits for it; give up when it cannot."""
+        if self._lines.columns.status == "waiting":
+            if state.engine.word == "dead":
+                raise load_error(state)
+            if not self._has_engine:
+                self._progress.update(state)
+
+    @property
+    def _has_engine(self) -> bool:
+        return self._lines.columns.engine is not None
+
+    # What ends it -----------------------------------------------------------------------------
+
+    def _judge(self, event: Event | UnknownEvent) -> None:
+        match event:
+            case Commanded(op="pause", who=name):
+                self._paused_by = name
+                self._leave.pause_logged = True
+            case PromptRejected(code=code, message=message, hint=hint):
+                self._rejected = InspectError(message, hint, exit_code=Exit.USAGE, code=code)
+            case Stopped():
+                self._stopped(event)
+            case Closed():
+                self._was_closed()
+            case _:
+                pass
+
+    def _stopped(self, stopped: Stopped) -> None:
+        if stopped.reason in FAULTS:
+            (line,) = self._lines.stopped_lines(stopped)
+            raise InspectError(
+                str(line["message"]), exit_code=FAULTS[stopped.reason], code=stopped.reason
+            )
+        limits = self._lines.columns.limits
+        at_limit = limits is not None and limits.max_steps == len(self._lines.columns)
+        if stopped.reason in _ENDS or (stopped.reason == "goal" and at_limit):
+            self._end(self._lines.stopped_lines(stopped))
+        elif self._leave.wanted:
+            self._go()
+        else:
+            by = f" by {self._paused_by}" if stopped.reason == "pause" and self._paused_by else ""
+            say(f"paused{by} at step {stopped.step}; the run waits until it goes on")
+
+    def _was_closed(self) -> None:
+        """By this run after its end, or by somebody before it."""
+        self._closed = True
+        if self._rejected is not None:
+            raise self._rejected
+        if not self._done:
+            self._end(self._lines.ending())
+
+    def _end(self, lines: list[dict[str, object]]) -> None:
+        for line in lines:
+            self._printer.line(line)
+        self._printer.end()
+        self._done = True
+
+    async def _close(self, updates: Updates) -> None:
+        """Close the session and take its last event; whatever goes wrong now changes nothing."""
+        try:
+            async with asyncio.timeout(_CLOSE_S):
+                if not self._closed:
+                    await self._client.command(Close(by="run"), self._session)
+                while not self._closed:
+                    await self._turn(await updates.next() or [])
+        except (InspectError, TimeoutError):
+            return
+
+    # Leaving before the end -------------------------------------------------------------------
+
+    def _interrupted(self) -> None:
+        """SIGINT: pause, then leave; a second one leaves at once."""
+        if not self._leave.begin(Exit.INTERRUPTED):
+            self._progress.close()
+            say(f"left before the session {self._session} stood still")
+            os._exit(Exit.INTERRUPTED)
+
+    def _go(self) -> None:
+        """The session stands: say where, and leave it open."""
+        pending = self._lines.pending_line()
+        if pending is not None:
+            self._printer.line(pending)
+        self._printer.end()
+        self._left = self.stays_open = True
+
+    def _faulted(self, error: InspectError) -> None:
+        """Whether the session can be come back to after this error."""
+        waiting = self._lines.columns.status == "waiting"
+        lost_model = waiting and error.exit_code is Exit.MODEL
+        self.stays_open = not (self._closed or self._rejected or lost_model)

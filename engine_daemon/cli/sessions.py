@@ -1,0 +1,127 @@
+"""`sessions list`, and finding the session that somebody means.
+
+Knows the daemon's state and the folder of recordings; changes nothing.
+"""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from engine_daemon.cli.options import Given
+from engine_daemon.cli.output import tell
+from engine_daemon.cli.table import table
+from engine_daemon.cli.target import Target, state_of, target_of
+from engine_daemon.client import is_running
+from engine_daemon.errors import InspectError
+from engine_daemon.protocol.state import Place, SessionInfo
+from engine_daemon.recording.reader import Recording
+
+_SUFFIX: Final = ".lir"
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One session as it is listed. `open`: a daemon serves it now."""
+
+    session: str
+    title: str
+    status: str
+    open: bool
+    step: int | None
+    created_ns: int
+    file: str
+
+
+def main(given: Given) -> int:
+    """`sessions list`."""
+    target = target_of(given)
+    rows = [*_open(target)]
+    seen = {row.session for row in rows}
+    rows += [row for row in _recorded(target) if row.session not in seen]
+    rows.sort(key=lambda row: row.created_ns, reverse=True)
+    if given.json:
+        for row in rows:
+            tell(msgspec.json.encode(row).decode())
+    elif not rows:
+        tell("no sessions yet")
+    else:
+        lines = [(r.session, r.status, _step(r.step), _when(r.created_ns), r.title) for r in rows]
+        tell(table(("SESSION", "STATUS", "STEP", "OPENED", "TITLE"), lines))
+    return 0
+
+
+def _open(target: Target) -> list[Row]:
+    if not is_running(target.paths):
+        return []
+    return [_live_row(target, info) for info in state_of(target).sessions]
+
+
+def _live_row(target: Target, info: SessionInfo) -> Row:
+    return Row(
+        session=info.session,
+        title=info.title,
+        status=info.status,
+        open=True,
+        step=info.place.step,
+        created_ns=info.created_ns,
+        file=str(target.paths.recordings / f"{info.session}{_SUFFIX}"),
+    )
+
+
+def _recorded(target: Target) -> list[Row]:
+    try:
+        files = sorted(target.paths.recordings.glob(f"*{_SUFFIX}"))
+    except OSError:
+        return []
+    return [_recorded_row(path) for path in files]
+
+
+def _recorded_row(path: Path) -> Row:
+    try:
+        with Recording.open(path) as recording:
+            opened, status = recording.opened, recording.state
+    except InspectError:
+        opened, status = None, "foreign"
+    return Row(
+        session=opened.session if opened else path.stem,
+        title=opened.title if opened else "",
+        status={"ok": "closed", "open": "not closed"}.get(status, status),
+        open=False,
+        step=None,
+        created_ns=opened.created_ns if opened else path.stat().st_mtime_ns,
+        file=str(path),
+    )
+
+
+def _step(step: int | None) -> str:
+    return "-" if step is None else str(step)
+
+
+def _when(created_ns: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(created_ns / 1e9))
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The session that was meant."""
+
+    session: str
+    place: Place
+    head: int
+
+
+def find(sessions: list[SessionInfo], wanted: str) -> Found:
+    """The session with this id, unique beginning of an id, or title; InspectError when none."""
+    matches = [s for s in sessions if wanted == s.session or wanted == s.title]
+    if not matches:
+        matches = [s for s in sessions if s.session.startswith(wanted.upper())]
+    if len(matches) == 1:
+        found = matches[0]
+        return Found(found.session, found.place, found.head)
+    names = ", ".join(s.session for s in matches or sessions)
+    if matches:
+        raise InspectError(f"{wanted!r} means several sessions: {names}", code="no_session")
+    hint = f"Open: {names}" if sessions else "No session is open; see llm-inspect sessions list"
+    raise InspectError(f"no session {wanted!r} is open", hint, code="no_session")

@@ -1,0 +1,181 @@
+"""Which daemon a command means, what is asked of it, and having it run.
+
+Knows configuration, options and launching; nothing of sessions.
+"""
+
+import asyncio
+import dataclasses
+import math
+import time
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from engine_daemon.cli.options import Given
+from engine_daemon.cli.progress import LoadProgress
+from engine_daemon.cli.request import asked as asked_for
+from engine_daemon.client import DaemonClient, is_running, no_daemon, read_connection
+from engine_daemon.config import Asked, DaemonOptions, read_config
+from engine_daemon.errors import Exit, InspectError
+from engine_daemon.launch import start_daemon
+from engine_daemon.paths import DEFAULT_NAME, Paths, paths_for
+from engine_daemon.protocol.state import EngineState, State
+from engine_daemon.protocol.worker import EngineOptions
+
+IMPLICIT_IDLE_S: Final = 2 * 3600.0
+"""Idle exit of a daemon that a screen or a run started."""
+ASKING: Final = "ask"
+"""Name of a client that only looks at the state."""
+_CONNECTION_S: Final = 10.0
+_POLL_S: Final = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A daemon as a command line means it."""
+
+    paths: Paths
+    asked: Asked
+    theme: str | None = None
+
+    @property
+    def option(self) -> str:
+        """` --name NAME` where that is needed, for commands written in hints."""
+        return "" if self.paths.name == DEFAULT_NAME else f" --name {self.paths.name}"
+
+    def attach_line(self, session: str) -> str:
+        """How to come back to a session."""
+        name = "" if self.paths.name == DEFAULT_NAME else f" {self.paths.name}"
+        return f"llm-inspect attach{name} --session {session}"
+
+
+def target_of(given: Given, *, starts_daemon: bool = False) -> Target:
+    """The daemon meant. Limits given to a command that opens a session are the session's."""
+    name = given.name or DEFAULT_NAME
+    config = read_config(paths_for(name).config)
+    section = config.daemons.get(name, Asked())
+    line = asked_for(given, max_context=given.max_context if starts_daemon else None)
+    return Target(config.paths(name), line.over(section), config.theme)
+
+
+def attach_target(arguments: list[str], given: Given) -> Target:
+    """The daemon that `attach WHERE` means."""
+    where = arguments[0] if arguments else None
+    if where is not None and ("/" in where or ":" in where):
+        raise InspectError(
+            f"attaching to {where} is not supported in this version",
+            "Give the name of a daemon of yours on this machine",
+        )
+    if where is not None and given.name not in (None, where):
+        raise InspectError(f"two daemons are named: {where} and {given.name}")
+    return target_of(dataclasses.replace(given, name=where or given.name))
+
+
+def defaults(target: Target, *, implicit: bool) -> DaemonOptions:
+    """What a daemon is started with where nothing is asked for."""
+    return DaemonOptions(
+        engine=EngineOptions(cache_dir=str(target.paths.cache.absolute())),
+        idle_exit_s=IMPLICIT_IDLE_S if implicit else None,
+        implicit=implicit,
+    )
+
+
+def ensure_running(target: Target) -> None:
+    """Start the daemon if none runs, showing how the model loads on standard error.
+
+    Raises InspectError: 3 when the model cannot be had, 4 when there can be no daemon, or the one
+    that runs is not as asked for.
+    """
+    if not is_running(target.paths):
+        options = target.asked.applied_to(defaults(target, implicit=True))
+        try:
+            start(target, options)
+            return
+        except InspectError as error:
+            # Somebody else may have started one at the same moment; theirs will do.
+            if error.code != "no_daemon" or not is_running(target.paths):
+                raise
+    _wait_for_connection(target.paths)
+    if target.asked.given():
+        check_asked(target, state_of(target).engine)
+
+
+def state_of(target: Target) -> State:
+    """The daemon's state now. Raises InspectError (exit 4) when it cannot be had."""
+    return asyncio.run(_ask_state(target))
+
+
+async def _ask_state(target: Target) -> State:
+    async with DaemonClient(target.paths, client=ASKING, reconnect=False) as client:
+        return client.state
+
+
+def start(target: Target, options: DaemonOptions, *, wait: bool = True) -> None:
+    """Start a daemon with a progress display; it goes on loading when this is interrupted."""
+    progress = LoadProgress()
+    try:
+        start_daemon(target.paths, options, progress.update, "ready" if wait else "hub")
+    finally:
+        progress.close()
+
+
+def _wait_for_connection(paths: Paths) -> None:
+    """A daemon that holds its lock writes its connection file soon after."""
+    deadline = time.monotonic() + _CONNECTION_S
+    while is_running(paths):
+        try:
+            read_connection(paths)
+            return
+        except InspectError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(_POLL_S)
+    raise no_daemon(paths.name)
+
+
+def check_asked(target: Target, engine: EngineState) -> None:
+    """Raise InspectError (exit 4) when the running daemon is not as asked for."""
+    try:
+        running = DaemonOptions.read(target.paths.options)
+    except (OSError, msgspec.MsgspecError):
+        return
+    differing = differences(target.asked, running, engine)
+    if differing:
+        given = " ".join(f"--{option} {wanted}" for option, wanted, _ in differing)
+        have = ", ".join(f"{option} {value}" for option, _, value in differing)
+        raise InspectError(
+            f"the daemon {target.paths.name} runs with {have}; asked for was {given}",
+            f"Restart it: llm-inspect daemon restart{target.option} {given}; "
+            "or choose another with --name",
+            exit_code=Exit.DAEMON,
+            code="other_options",
+        )
+
+
+def differences(
+    asked: Asked, running: DaemonOptions, engine: EngineState
+) -> list[tuple[str, str, str]]:
+    """(option, asked for, what runs) for everything asked for that is otherwise."""
+    loaded = engine.model
+    actual = {"device": loaded.device, "dtype": loaded.dtype} if loaded else {}
+    found = []
+    have: dict[str, object] = msgspec.structs.asdict(running.engine)
+    have["engine"] = running.engine.backend
+    have["idle_exit_s"] = math.inf if running.idle_exit_s is None else running.idle_exit_s
+    for name, wanted in asked.given().items():
+        now = actual.get(name, "")
+        same = wanted in (have[name], now, now.split(":")[0])
+        if not same and not (wanted == "auto" and name in ("device", "dtype")):
+            option = name.removesuffix("_s").replace("_", "-")
+            found.append((option, _written(wanted), _written(have[name])))
+    return found
+
+
+def _written(value: object) -> str:
+    """An option's value as one would type it."""
+    if value == math.inf:
+        return "never"
+    return (
+        f"{value:g}" if isinstance(value, float) else str(value if value is not None else "unset")
+    )
