@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from typing import Final, Literal
@@ -63,6 +64,8 @@ def start_daemon(
             start_new_session=True,
         )
     _wait_for_hub(paths, process)
+    # Whoever started it is its parent until it ends itself: leave no zombie when it does.
+    threading.Thread(target=process.wait, daemon=True).start()
     if wait == "ready":
         asyncio.run(wait_ready(paths, on_state))
 

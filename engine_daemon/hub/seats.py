@@ -53,37 +53,43 @@ class Seats:
         if session.unsent is not None and self.encoder.ready:
             prompt, session.unsent = session.unsent, None
             self.encoder.encode(prompt, lambda encoded: self._prompt_ready(session, encoded))
-        if (
-            self.started is not None
-            and session.columns.prompt is not None
-            and session.columns.status == "waiting"
-            and not session.resident
-        ):
-            self._place(session, restored=False)
-            if session.goal != 0:
-                self._send("worker", wire.Go(session=session.id, step=session.goal))
+        waits = session.columns.status == "waiting" and not session.resident
+        if self.started is None or session.columns.prompt is None or not waits:
+            return
+        problem = self._length_problem(session, session.columns.prompt)
+        if problem is not None:
+            self._reject(session, problem)
+            return
+        self._place(session, restored=False)
+        if session.goal != 0:
+            self._send("worker", wire.Go(session=session.id, step=session.goal))
 
     wanted = advance
 
     def _prompt_ready(self, session: Session, encoded: wire.Encoded) -> None:
         if not session.open:
             return
-        problem = self._prompt_problem(session, encoded)
-        if problem is not None:
-            session.append(problem)
-            session.close("rejected", time.monotonic())
+        if encoded.prompt is None:
+            problem = ev.PromptRejected(
+                code=encoded.code, message=encoded.message, hint=encoded.hint, **stamp()
+            )
+            self._reject(session, problem)
             return
-        prompt = msgspec.msgpack.decode(encoded.prompt or b"", type=ev.PromptSet)
+        prompt = msgspec.msgpack.decode(encoded.prompt, type=ev.PromptSet)
+        wrong = self._length_problem(session, prompt)
+        if wrong is not None:
+            self._reject(session, wrong)
+            return
         seed = session.columns.sampler.seed
         session.append(msgspec.structs.replace(prompt, seed=seed, **stamp(session.opened_by)))
         self._changed()
 
-    def _prompt_problem(self, session: Session, encoded: wire.Encoded) -> ev.PromptRejected | None:
-        if encoded.prompt is None:
-            return ev.PromptRejected(
-                code=encoded.code, message=encoded.message, hint=encoded.hint, **stamp()
-            )
-        prompt = msgspec.msgpack.decode(encoded.prompt, type=ev.PromptSet)
+    def _reject(self, session: Session, problem: ev.PromptRejected) -> None:
+        session.append(problem)
+        session.close("rejected", time.monotonic())
+        self._changed()
+
+    def _length_problem(self, session: Session, prompt: ev.PromptSet) -> ev.PromptRejected | None:
         count, limit = len(prompt.ids) // 4, self._limit(session)
         if count == 0:
             return ev.PromptRejected(
@@ -105,7 +111,9 @@ class Seats:
     def _limit(self, session: Session) -> int | None:
         limits = session.columns.limits
         model = self.tokenizer.context_length if self.tokenizer else None
-        bounds = (limits.limit_tokens if limits else None, self._max_context, model)
+        loaded = self.started.model.context_length if self.started else None
+        asked = limits.limit_tokens if limits else None
+        bounds = (asked, self._max_context, model, loaded)
         return min((b for b in bounds if b is not None), default=None)
 
     def _place(self, session: Session, *, restored: bool) -> None:

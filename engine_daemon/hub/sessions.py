@@ -252,11 +252,12 @@ def _was_closed(path: Path) -> bool:
         begin = max(0, file.seek(0, os.SEEK_END) - _LAST_FRAME_WINDOW)
         file.seek(begin)
         at = file.read().rfind(MAGIC)
-        parts = list(scan(file.fileno(), begin + at)) if at >= 0 else []
-    if len(parts) != 2 or not isinstance(parts[0], Frame):
+        parts = scan(file.fileno(), begin + at) if at >= 0 else ()
+        frames = [part for part in parts if isinstance(part, Frame)]
+    if not frames:
         return False
     try:
-        event = unpack_event(parts[0].payload)
+        event = unpack_event(frames[-1].payload)
     except WireError:
         return False
     return isinstance(event, ev.Closed) and event.by in HISTORY
