@@ -109,7 +109,8 @@ class DecodeSession:
         self._order = order
         self._first = len(order.prompt_ids) // 4
         self._eos = frozenset(engine.loaded.eos_ids)
-        self._room = min(order.limit_tokens or model.context_length, model.context_length)
+        limits = [x for x in (order.limit_tokens, model.context_length) if x]
+        self._room = min(limits, default=None)
         self._tokenize_ms = order.tokenize_ms
         self._restoring = order.restored
         self._cache: SessionCache | None = None
@@ -220,7 +221,8 @@ class DecodeSession:
             return "eos"
         if step + 1 == self._order.max_steps:
             return "length"
-        return "context" if len(self.path) >= self._room else None
+        full = self._room is not None and len(self.path) >= self._room
+        return "context" if full else None
 
 
 def _named(report: Report, table: PieceTable) -> Candidates:
