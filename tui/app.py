@@ -1,0 +1,169 @@
+"""The application: attaches to a daemon, opens or follows a session, and shows the main screen.
+
+Knows how the parts are put together; what they do is theirs.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import ClassVar
+
+from textual import work
+from textual.app import App
+from textual.command import Provider
+
+from engine_daemon.client import DaemonClient
+from engine_daemon.errors import Exit, InspectError
+from engine_daemon.paths import DEFAULT_NAME, Paths
+from engine_daemon.protocol.commands import Open
+from engine_daemon.protocol.state import SessionInfo, State
+from engine_daemon.protocol.values import PromptSpec
+from tui.commands import ActionProvider
+from tui.screens.main import MainScreen
+from tui.source import OpenSource
+from tui.text import show_text
+from tui.theming import DEFAULT_THEME, TERMINAL_ROLES, read_themes
+from tui.view import View
+
+
+class InspectApp(App[InspectError]):
+    """One viewer. Its result is the error that ended it, or None.
+
+    Args:
+        attach: makes the source; entered once the first picture is on screen.
+        open_command: a session to open; else `session` (name, prefix or title) is shown; else the
+            most recent open one.
+    """
+
+    CSS_PATH = "app.tcss"
+    TITLE = "llm-inspect"
+    COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {ActionProvider}
+    ENABLE_COMMAND_PALETTE = True
+
+    def __init__(
+        self,
+        attach: Callable[[], OpenSource],
+        *,
+        open_command: Open | None = None,
+        session: str | None = None,
+        observe: bool = False,
+        theme: str | None = None,
+        config: Path | None = None,
+    ) -> None:
+        super().__init__()
+        self._source = attach
+        self._open = open_command
+        self._wanted = session
+        self.view = View()
+        self.main = MainScreen(self.view, observe=observe)
+        themes = read_themes(config)
+        self.our_themes = [*themes, "ansi-dark", "ansi-light"]
+        for one in themes.values():
+            self.register_theme(one)
+        if theme is not None and theme not in self.available_themes:
+            raise InspectError(
+                f"no theme named {show_text(theme)}", f"There are: {', '.join(self.our_themes)}"
+            )
+        self.theme = theme or DEFAULT_THEME
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        """Roles for themes that are not ours."""
+        return dict(TERMINAL_ROLES)
+
+    def get_default_screen(self) -> MainScreen:
+        """The main screen lies under every other."""
+        return self.main
+
+    def on_mount(self) -> None:
+        """Attach once there is something on screen."""
+        self.call_after_refresh(self._serve)
+
+    def action_use_theme(self, name: str) -> None:
+        """Use a theme by its name."""
+        self.theme = name
+
+    @work(exclusive=True, group="feed", exit_on_error=False)
+    async def _serve(self) -> None:
+        try:
+            async with self._source() as source:
+                self.run_worker(self._begin(source.state), group="begin", exit_on_error=False)
+                await self.main.serve(source)
+        except InspectError as error:
+            self.exit(error)
+
+    async def _begin(self, state: State) -> None:
+        """What is to be on screen first."""
+        main = self.main
+        assert main.feed is not None
+        try:
+            if self._open is not None:
+                main.template = self._open
+                await main.open(self._open)
+                return
+            session = find_session(state.sessions, self._wanted)
+        except InspectError as error:
+            self.exit(error)
+            return
+        if session is not None:
+            main.feed.follow(session)
+
+
+def find_session(sessions: list[SessionInfo], wanted: str | None) -> str | None:
+    """The session of this name, unique prefix or title; without one the most recent, if any.
+
+    Raises InspectError when there is none, or more than one.
+    """
+    if wanted is None:
+        newest = max(sessions, key=lambda s: s.created_ns, default=None)
+        return None if newest is None else newest.session
+    names = [s.session for s in sessions]
+    if wanted in names:
+        return wanted
+    prefix = [name for name in names if name.startswith(wanted)]
+    found = prefix or [s.session for s in sessions if s.title == wanted]
+    if len(found) == 1:
+        return found[0]
+    trouble = "more than one session" if found else "no open session"
+    raise InspectError(
+        f"{trouble} named {show_text(wanted)}",
+        "llm-inspect sessions list shows them",
+        exit_code=Exit.USAGE,
+        code="no_session",
+    )
+
+
+def come_back(paths: Paths, session: str) -> str:
+    """The command that shows this session again."""
+    name = "" if paths.name == DEFAULT_NAME else f" {paths.name}"
+    return f"llm-inspect attach{name} --session {session}"
+
+
+def run_screen(
+    paths: Paths,
+    *,
+    prompt: PromptSpec | None = None,
+    open_command: Open | None = None,
+    session: str | None = None,
+    observe: bool = False,
+    who: str | None = None,
+    theme: str | None = None,
+) -> int:
+    """Run the screen on a running daemon until the person leaves; the command's exit code.
+
+    `open_command` opens a session, `prompt` does so with everything else as it is by default.
+    """
+    if open_command is None and prompt is not None:
+        open_command = Open(prompt=prompt)
+    app = InspectApp(
+        lambda: DaemonClient(paths, who=who, client="tui", observe=observe),
+        open_command=open_command,
+        session=session,
+        observe=observe,
+        theme=theme,
+        config=paths.config,
+    )
+    error = app.run()
+    if error is not None:
+        raise error
+    if app.view.session is not None and app.view.columns.status != "closed":
+        print(f"The session goes on. Come back: {come_back(paths, app.view.session)}")  # noqa: T201  the last line of the command
+    return app.return_code or 0

@@ -1,0 +1,152 @@
+"""What keys mean: intents turned into commands with absolute goals and a guard.
+
+A key pressed while the daemon cannot be reached is refused, never sent later. Knows the view and
+the source; no widgets.
+"""
+
+from engine_daemon.errors import InspectError
+from engine_daemon.protocol.commands import (
+    AnyCommand,
+    At,
+    Close,
+    Force,
+    Open,
+    Pause,
+    Reply,
+    RunTo,
+    SetSampler,
+)
+from engine_daemon.protocol.values import Sampler
+from tui.source import EventSource
+from tui.view import View
+
+
+class Control:
+    """Commands of one viewer. Every method raises InspectError with what to say to the person."""
+
+    def __init__(self, source: EventSource, view: View, *, observe: bool = False) -> None:
+        self._source = source
+        self._view = view
+        self._observe = observe
+        self._owed = 0
+        self._goal: int | None = None
+        self._sent_at = -1
+        self._sending = False
+
+    @property
+    def here(self) -> At:
+        """Where this viewer believes the session to be."""
+        place = self._view.columns.place
+        return At(branch=place.branch, step=place.step)
+
+    async def _send(self, do: AnyCommand, at: At | None = None) -> Reply:
+        if self._observe:
+            raise InspectError("this screen only observes", code="observer")
+        if not self._view.link:
+            raise InspectError("not sent: the daemon cannot be reached", code="no_daemon")
+        return await self._source.command(do, session=self._view.session, at=at)
+
+    def _need_session(self) -> None:
+        if self._view.session is None:
+            raise InspectError("no session yet", "ctrl+n opens one")
+        status = self._view.columns.status
+        if status == "closed":
+            raise InspectError("this session is closed", "ctrl+n opens another")
+        if status == "waiting":
+            raise InspectError("the first distribution is not there yet")
+
+    async def run_or_pause(self) -> None:
+        """Run what stands, pause what runs."""
+        self._owed = 0
+        self._need_session()
+        if self._view.running:
+            await self._send(Pause())
+        else:
+            await self._send(RunTo(step=None), self.here)
+
+    async def pause(self) -> bool:
+        """Pause if it runs; False when there was nothing to pause."""
+        self._owed = 0
+        if self._view.session is None or not self._view.running:
+            return False
+        await self._send(Pause())
+        return True
+
+    async def step(self, count: int = 1) -> None:
+        """Commit `count` tokens at the head.
+
+        Steps asked for while one is under way are added up and follow it; a pause, a refusal or a
+        lost link forgets them.
+        """
+        self._need_session()
+        if self._under_way():
+            self._owed += count
+            return
+        if self._view.running:
+            raise InspectError("it is running", "space pauses it")
+        place = self._view.columns.place
+        first = 0 if place.kind == "ended" else 1
+        goal = place.step + first + count - 1
+        self._goal, self._sent_at, self._sending = goal, self._view.columns.next, True
+        try:
+            await self._send(RunTo(step=goal), self.here)
+        except InspectError:
+            self._goal, self._owed = None, 0
+            raise
+        finally:
+            self._sending = False
+
+    def _under_way(self) -> bool:
+        columns = self._view.columns
+        if self._goal is None:
+            return False
+        arrived = (
+            columns.next > self._sent_at and columns.goal == self._goal and columns.stop is not None
+        )
+        return self._sending or not arrived
+
+    def forget(self) -> None:
+        """Whatever was still to be stepped is not any more."""
+        self._owed, self._goal = 0, None
+
+    async def carry_on(self) -> None:
+        """After events came: steps that were asked for meanwhile. Does nothing mostly."""
+        if self._owed and not self._under_way():
+            columns = self._view.columns
+            stopped = columns.stop
+            owed, self._owed, self._goal = self._owed, 0, None
+            if stopped is not None and stopped.reason == "goal" and columns.status == "paused":
+                await self.step(owed)
+
+    async def force(self, token_id: int) -> None:
+        """Append this id at the pending step."""
+        self._need_session()
+        if self._view.running or self._under_way():
+            raise InspectError("it is running", "space pauses it")
+        if not self._view.on_pending:
+            raise InspectError("only the pending step can be forced", "G moves the cursor there")
+        await self._send(Force(id=token_id), self.here)
+
+    async def set_sampler(self, sampler: Sampler) -> None:
+        """Another sampler from the pending step on."""
+        self._need_session()
+        if self._view.running:
+            raise InspectError("it is running", "space pauses it")
+        await self._send(SetSampler(sampler=sampler), self.here)
+
+    async def open(self, command: Open) -> str:
+        """Open a session and give its name."""
+        if self._observe:
+            raise InspectError("this screen only observes", code="observer")
+        if not self._view.link:
+            raise InspectError("not sent: the daemon cannot be reached", code="no_daemon")
+        reply = await self._source.command(command)
+        if reply.session is None:
+            raise InspectError("the daemon opened no session", code="no_session")
+        return reply.session
+
+    async def close(self, session: str) -> None:
+        """Close a session; its recording stays."""
+        if self._observe:
+            raise InspectError("this screen only observes", code="observer")
+        await self._source.command(Close(), session=session)

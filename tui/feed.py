@@ -1,0 +1,150 @@
+"""From updates to pixels: folds everything that arrived, then paints once.
+
+Paints on arrival when the last paint is a frame ago, else when it is. Knows source and view;
+no widgets (whoever owns it passes a function that paints).
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from engine_daemon.errors import InspectError
+from engine_daemon.protocol.codec import WireError
+from engine_daemon.protocol.commands import AskEvents, Batch, StateMessage
+from engine_daemon.protocol.events import UnknownEvent
+from engine_daemon.recording.columns import Columns, GapError
+from tui.source import EventSource, LinkLost, LinkUp, Update
+from tui.view import View
+
+FRAME_S: Final = 0.033
+_SLICE_S: Final = 0.008
+"""How long folding may take before keys get a turn."""
+
+
+class Feed:
+    """Keeps the view up to date with a source.
+
+    Args:
+        paint: draws what is visible; called at most every FRAME_S.
+        after_events: called after each fold, for what follows from events.
+    """
+
+    def __init__(
+        self,
+        source: EventSource,
+        view: View,
+        paint: Callable[[], None],
+        after_events: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._source = source
+        self._view = view
+        self._paint = paint
+        self._after = after_events
+        self._sessions: dict[str, Columns] = {}
+        self._painted = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._fetching: asyncio.Task[None] | None = None
+        self._gone: set[int] = set()
+
+    def follow(self, session: str) -> None:
+        """Show this session from here on."""
+        view = self._view
+        if view.session == session:
+            return
+        if view.session is not None:
+            self._source.unfollow(view.session)
+        columns = self._sessions.setdefault(session, Columns())
+        self._gone.clear()
+        view.show(session, columns)
+        self._source.follow(session, columns.next)
+        self.changed()
+
+    async def run(self) -> None:
+        """Until the source ends."""
+        try:
+            async for updates in self._source.updates():
+                await self._fold(updates)
+                self.changed()
+                await self._after()
+        finally:
+            self.stop()
+
+    def stop(self) -> None:
+        """No paint and no read after this."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._fetching is not None:
+            self._fetching.cancel()
+
+    async def _fold(self, updates: list[Update]) -> None:
+        began = time.monotonic()
+        for update in updates:
+            match update:
+                case StateMessage():
+                    self._view.state = update.state
+                case Batch():
+                    self._extend(update)
+                case LinkLost():
+                    self._view.link, self._view.link_text = False, update.reason
+                case LinkUp():
+                    self._view.link, self._view.link_text = True, ""
+                    self._gone.clear()
+            if time.monotonic() - began > _SLICE_S:
+                self.changed()
+                await asyncio.sleep(0)
+                began = time.monotonic()
+
+    def _extend(self, batch: Batch) -> None:
+        columns = self._sessions.get(batch.session)
+        if columns is None:
+            return
+        for seq, packed in batch.ev:
+            if seq < columns.next:
+                continue
+            try:
+                if isinstance(columns.apply(seq, packed), UnknownEvent):
+                    self._view.newer_daemon = True
+            except GapError as gap:
+                self._source.follow(batch.session, gap.expected)
+                return
+            except WireError:
+                columns.skip(seq + 1)
+        if batch.session == self._view.session:
+            self._view.keep(batch.ev)
+
+    # Painting ---------------------------------------------------------------------------------
+
+    def changed(self) -> None:
+        """Something looks different: paint now, or as soon as a frame has passed."""
+        if self._timer is not None:
+            return
+        wait = self._painted + FRAME_S - time.monotonic()
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(max(wait, 0.0), self._paint_now)
+
+    def _paint_now(self) -> None:
+        self._timer = None
+        self._painted = time.monotonic()
+        self._paint()
+        self.fetch_wanted()
+
+    def fetch_wanted(self) -> None:
+        """Ask for the events of the step that is looked at, unless that is under way."""
+        wanted = [seq for seq in self._view.wanted if seq not in self._gone]
+        if wanted and self._view.link and (self._fetching is None or self._fetching.done()):
+            self._fetching = asyncio.get_running_loop().create_task(self._fetch(wanted))
+
+    async def _fetch(self, seqs: list[int]) -> None:
+        session = self._view.session
+        try:
+            answer = await self._source.ask(AskEvents(seqs=seqs), session)
+        except InspectError:
+            self._gone.update(seqs)
+            return
+        if session == self._view.session:
+            events = answer.ev or []
+            self._gone.update(set(seqs) - {seq for seq, _ in events})
+            self._view.keep(events)
+            self._view.wanted = []
+            self.changed()

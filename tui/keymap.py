@@ -1,0 +1,263 @@
+"""Every action of the screen in one table: keys, footer, help and palette are made from it.
+
+Knows names and words; nothing of what an action does.
+"""
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from textual.binding import Binding, BindingType
+
+Scope = Literal["main", "sequence", "tokens", "next", "cost", "prompt", "sampler", "sessions"]
+"""Where an action's keys work: the whole main screen, a focused pane, or another screen."""
+
+SCOPES: Final[dict[Scope, str]] = {
+    "main": "Everywhere",
+    "sequence": "In SEQUENCE",
+    "next": "In NEXT TOKEN",
+    "tokens": "In TOKENS",
+    "cost": "In COST PER STEP",
+    "prompt": "New prompt",
+    "sampler": "Sampler settings",
+    "sessions": "Sessions",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One thing a key does. `name` is the method `action_<name>` of the scope's class.
+
+    `keys` in Textual's names; `shown` as the footer prints the first of them; `footer` whether it
+    is there at all; `palette` whether the command palette offers it.
+    """
+
+    name: str
+    keys: tuple[str, ...]
+    label: str
+    help: str
+    scope: Scope = "main"
+    shown: str = ""
+    footer: bool = False
+    palette: bool = True
+    priority: bool = False
+
+    @property
+    def id(self) -> str:
+        """What a user's keymap names it by."""
+        return f"{self.scope}.{self.name}"
+
+
+ACTIONS: Final[tuple[Action, ...]] = (
+    Action(
+        "run_or_pause",
+        ("space",),
+        "pause/run",
+        "Run the session, or pause it at the next token",
+        shown="space",
+        footer=True,
+    ),
+    Action(
+        "step",
+        ("s",),
+        "step",
+        "At the head: commit one token (10s: ten). Behind it: move the cursor on",
+        footer=True,
+    ),
+    Action(
+        "back",
+        ("S",),
+        "back",
+        "Move the cursor one step back (10S: ten); the engine does nothing",
+        footer=True,
+    ),
+    Action("cursor_left", ("left", "h"), "cursor left", "Cursor one step back", palette=False),
+    Action(
+        "cursor_right",
+        ("right", "l"),
+        "cursor right",
+        "Cursor one step on; never commits a token",
+        palette=False,
+    ),
+    Action("follow", ("f",), "follow", "Keep the cursor at the head, or let it stand", footer=True),
+    Action("first", ("g", "home"), "first", "Cursor to the first step", shown="g", footer=True),
+    Action("last", ("G", "end"), "last", "Cursor to the head", shown="G", footer=True),
+    Action(
+        "new_prompt",
+        ("ctrl+n",),
+        "new prompt",
+        "Open a session on another prompt",
+        shown="^n",
+        footer=True,
+    ),
+    Action(
+        "sampler", ("p",), "sampler", "Set temperature, top-k, top-p, min-p, seed …", footer=True
+    ),
+    Action("sessions", ("t",), "sessions", "Choose another session", footer=True),
+    Action("copy", ("y",), "copy", "Copy the text so far (through the terminal, OSC 52)"),
+    Action(
+        "next_pane",
+        ("tab",),
+        "next pane",
+        "Focus the next pane; on small terminals it comes to the front",
+        palette=False,
+    ),
+    Action(
+        "previous_pane", ("shift+tab",), "previous pane", "Focus the pane before", palette=False
+    ),
+    Action("zoom", ("z",), "zoom", "Give the focused pane the whole screen, or take it back"),
+    Action("theme", ("T",), "theme", "Use the next theme"),
+    Action("help", ("question_mark", "f1"), "help", "This list", shown="?", footer=True),
+    Action(
+        "palette",
+        ("colon", "ctrl+p"),
+        "palette",
+        "Find an action by its name",
+        shown=":",
+        footer=True,
+        palette=False,
+    ),
+    Action(
+        "interrupt",
+        ("ctrl+c",),
+        "pause",
+        "Pause a running session; otherwise say how to leave",
+        palette=False,
+        priority=True,
+    ),
+    Action("forget_count", ("escape",), "cancel", "Forget a count that was typed", palette=False),
+    Action(
+        "leave",
+        ("q", "ctrl+q"),
+        "quit",
+        "Leave at once; daemon and session go on",
+        shown="q",
+        footer=True,
+    ),
+    Action("line_up", ("up", "k"), "line up", "Cursor to the line above", "sequence"),
+    Action("line_down", ("down", "j"), "line down", "Cursor to the line below", "sequence"),
+    Action("page_up", ("pageup",), "page up", "Cursor one page up", "sequence"),
+    Action("page_down", ("pagedown",), "page down", "Cursor one page down", "sequence"),
+    Action("row_up", ("up", "k"), "row up", "Highlight the candidate above", "next"),
+    Action("row_down", ("down", "j"), "row down", "Highlight the candidate below", "next"),
+    Action("rows_up", ("pageup",), "page up", "Highlight one page up", "next"),
+    Action("rows_down", ("pagedown",), "page down", "Highlight one page down", "next"),
+    Action(
+        "force",
+        ("enter",),
+        "force",
+        "Append the highlighted candidate at the pending step, whatever its probability",
+        "next",
+        footer=True,
+    ),
+    Action("unit", ("u",), "unit", "Show probability, log-probability or logit", "next"),
+    Action("token_up", ("up", "k"), "up", "Cursor one token back", "tokens"),
+    Action("token_down", ("down", "j"), "down", "Cursor one token on", "tokens"),
+    Action("tokens_up", ("pageup",), "page up", "Cursor one page back", "tokens"),
+    Action("tokens_down", ("pagedown",), "page down", "Cursor one page on", "tokens"),
+    Action("mode", ("m",), "mode", "Plot a step's time, time so far, or tokens a second", "cost"),
+    Action(
+        "open_session",
+        ("ctrl+s",),
+        "open",
+        "Open a session on this prompt, paused at its first distribution",
+        "prompt",
+        shown="^s",
+        footer=True,
+        priority=True,
+    ),
+    Action(
+        "cancel",
+        ("escape",),
+        "cancel",
+        "Back to the main screen",
+        "prompt",
+        shown="esc",
+        footer=True,
+    ),
+    Action(
+        "apply",
+        ("ctrl+s", "enter"),
+        "apply",
+        "Use this sampler from the pending step on",
+        "sampler",
+        shown="^s",
+        footer=True,
+        priority=True,
+    ),
+    Action(
+        "cancel",
+        ("escape",),
+        "cancel",
+        "Back to the main screen",
+        "sampler",
+        shown="esc",
+        footer=True,
+    ),
+    Action(
+        "attach",
+        ("enter",),
+        "open",
+        "Show the highlighted session",
+        "sessions",
+        footer=True,
+        palette=False,
+    ),
+    Action(
+        "close_session",
+        ("x",),
+        "close",
+        "Close the highlighted session; its recording stays",
+        "sessions",
+        footer=True,
+    ),
+    Action(
+        "cancel",
+        ("escape", "q"),
+        "cancel",
+        "Back to the main screen",
+        "sessions",
+        shown="esc",
+        footer=True,
+    ),
+)
+"""The table. Other screens and panes have their own scope; a key is used once in a scope."""
+
+_DISPLAY: Final = {
+    "question_mark": "?",
+    "colon": ":",
+    "pageup": "PgUp",
+    "pagedown": "PgDn",
+    "escape": "esc",
+    "left": "←",
+    "right": "→",
+    "up": "↑",
+    "down": "↓",
+}
+
+
+def key_name(key: str) -> str:
+    """A key as people write it."""
+    return _DISPLAY.get(key, key.replace("ctrl+", "^"))
+
+
+def in_scope(scope: Scope) -> list[Action]:
+    """The actions of one scope, in the table's order."""
+    return [action for action in ACTIONS if action.scope == scope]
+
+
+def bindings(scope: Scope) -> list[BindingType]:
+    """Textual's bindings for a scope: the first key shows in the footer, the rest only work."""
+    return [
+        Binding(
+            key,
+            action.name,
+            action.label,
+            id=f"{action.id}.{key}" if number else action.id,
+            key_display=action.shown or key_name(key),
+            show=action.footer and number == 0,
+            tooltip=action.help,
+            priority=action.priority,
+        )
+        for action in in_scope(scope)
+        for number, key in enumerate(action.keys)
+    ]

@@ -1,0 +1,65 @@
+"""CACHE: what the session holds on the devices, from the real tensors.
+
+A value the backend cannot tell is a dash. Knows one cache report.
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from rich.segment import Segment
+
+from engine_daemon.protocol.values import CacheReport
+from tui.panes.base import Line, Pane, empty, spread
+from tui.text import DASH, SafeText, count, fit, percent, size
+from tui.widgets.bars import bar
+
+
+class CachePane(Pane):
+    """Tokens held of those that fit, and the bytes of it."""
+
+    TITLE: ClassVar[str] = "CACHE"
+
+    def draw(self, columns: int, rows: int) -> Sequence[Line]:
+        """The most telling rows first, in case there are few."""
+        detail = self.view.shown
+        if detail is None:
+            return empty(SafeText(DASH), columns, rows, self.palette)
+        cache = detail.predicted.cache
+        lines = [
+            self._pair("mode", SafeText("key/value" if cache.mode == "kv" else "none"), columns),
+            self._pair("tokens held", count(cache.tokens), columns),
+            *self._filled(cache, columns),
+            self._pair("growing", size(cache.growing_bytes), columns),
+            self._pair("a token", self._each(cache), columns),
+            self._pair("fixed", size(cache.fixed_bytes), columns),
+            self._pair("allocated", size(cache.allocated_bytes), columns),
+            self._pair("limit", SafeText(f"{count(cache.limit_tokens)} tokens"), columns),
+        ]
+        restored = detail.predicted.restored
+        if restored is not None:
+            words = SafeText(f"{restored.method}, {restored.replayed} read, {restored.ms:.0f} ms")
+            lines.append(self._pair("restored by", words, columns))
+        return lines[:rows]
+
+    def _pair(self, name: str, value: SafeText, columns: int) -> Line:
+        left = [Segment(name, self.palette.muted)]
+        return spread(left, [Segment(value, self.palette.base)], columns, self.palette)
+
+    def _filled(self, cache: CacheReport, columns: int) -> list[Line]:
+        """How much of what is allocated is used."""
+        if not cache.capacity_tokens or cache.tokens is None:
+            return [self._pair("fit in it", count(cache.capacity_tokens), columns)]
+        share = cache.tokens / cache.capacity_tokens
+        label = SafeText(f" {percent(share)} of {count(cache.capacity_tokens)}")
+        cells = max(columns - len(label), 4)
+        return [
+            [
+                Segment(bar(share, cells), self.palette.by_prob(1.0)),
+                Segment(fit(label, columns - cells), self.palette.base),
+            ]
+        ]
+
+    def _each(self, cache: CacheReport) -> SafeText:
+        if not cache.tokens or cache.growing_bytes is None:
+            return SafeText(DASH)
+        return size(cache.growing_bytes // cache.tokens)

@@ -1,0 +1,278 @@
+"""NEXT TOKEN: the distribution at the cursor as bars; while it is pending, a candidate to force.
+
+Unpacks as many candidates as are drawn. Knows one step; nothing of other panes.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import ClassVar, Final, Literal
+
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.message import Message
+
+from engine_daemon.protocol.values import CandidateRow
+from tui.keymap import Scope, bindings
+from tui.panes.base import Line, Pane, empty, spread
+from tui.text import DASH, SafeText, fit, percent, token
+from tui.view import Detail
+from tui.widgets.bars import bar
+from tui.widgets.top import Top
+
+Unit = Literal["prob", "logprob", "logit"]
+_UNITS: Final[tuple[Unit, ...]] = ("prob", "logprob", "logit")
+_NARROW: Final = 46
+"""Cells below which the reason a candidate was dropped takes the place of its final value."""
+
+
+class NextTokenPane(Pane):
+    """Candidates in the model's order, raw and final, the chosen one marked."""
+
+    TITLE: ClassVar[str] = "NEXT TOKEN"
+    SCOPE: ClassVar[Scope | None] = "next"
+    BINDINGS = bindings("next")
+
+    class Forced(Message):
+        """Append this candidate."""
+
+        def __init__(self, token_id: int) -> None:
+            super().__init__()
+            self.token_id = token_id
+
+    _highlight = 0
+    _first = 0
+    _unit: Unit = "prob"
+    _rows = 1
+    _of: tuple[object, int, bool] = (None, -1, False)
+    _top: Top | None = None
+
+    def draw(self, columns: int, rows: int) -> Sequence[Line]:
+        """What the step is, the candidates, the rest, and the highlighted one in full."""
+        detail = self.view.shown
+        self.border_title = self._title(detail)
+        if detail is None:
+            return empty(SafeText(self._why_not()), columns, rows, self.palette)
+        top = self._candidates(detail)
+        spare = 5 if rows >= 8 else 2
+        chosen_row = self._pinned(detail, top, columns)
+        self._rows = max(rows - spare - bool(chosen_row), 1)
+        self._highlight = max(min(self._highlight, top.count - 1), 0)
+        self._first = max(min(self._first, self._highlight), self._highlight - self._rows + 1, 0)
+        shown = top.rows(self._first, self._first + self._rows)
+        lines: list[Line] = [self._figures(detail, columns), self._heading(columns)]
+        lines += [self._row(detail, self._first + k, row, columns) for k, row in enumerate(shown)]
+        lines += [chosen_row] if chosen_row else []
+        if spare > 2:
+            lines.append(self._rest(detail, top, columns))
+            room = rows - len(lines) - 1
+            lines += [[] for _ in range(room)]
+            lines.append(self._full(detail, top, columns))
+        return lines[:rows]
+
+    def _candidates(self, detail: Detail) -> Top:
+        key = (detail.predicted, detail.step, detail.stepped is None)
+        if self._top is None or self._of[0] is not detail.predicted or self._of[1:] != key[1:]:
+            self._of = key
+            self._top = Top(detail.predicted.candidates, detail.predicted.logsumexp)
+            self._highlight = self._first = 0
+            if detail.stepped is not None:
+                self._highlight = self._top.find(detail.stepped.id) or 0
+        return self._top
+
+    def _title(self, detail: Detail | None) -> str:
+        step = self.view.at
+        if detail is None:
+            return self.TITLE
+        return f"{self.TITLE} · step {step}" + (" pending" if detail.stepped is None else "")
+
+    def _why_not(self) -> str:
+        view = self.view
+        if view.session is None:
+            return DASH
+        if view.columns.status == "waiting":
+            return "The first distribution is not there yet"
+        return f"{DASH} asking for step {view.at}" if view.wanted else f"{DASH} not recorded"
+
+    # Rows -------------------------------------------------------------------------------------
+
+    def _figures(self, detail: Detail, columns: int) -> Line:
+        predicted, palette = detail.predicted, self.palette
+        wide = columns >= _NARROW
+        left = [
+            Segment("entropy " if wide else "H ", palette.muted),
+            Segment(f"{predicted.entropy_bits:.2f} bits", palette.entropy),
+            Segment("  margin ", palette.muted),
+            Segment(percent(predicted.margin), palette.base),
+        ]
+        right = [Segment(f"position {predicted.position}", palette.muted)]
+        return spread(left, right, columns, palette)
+
+    def _sizes(self, columns: int) -> tuple[int, int, int]:
+        """Cells of token, why and bar."""
+        why = 7 if columns >= _NARROW else 0
+        fixed = 5 + 8 + 9 + why
+        left = max(columns - fixed, 6)
+        piece = min(max(left * 3 // 5, 6), 20)
+        return piece, why, max(left - piece - 1, 0)
+
+    def _heading(self, columns: int) -> Line:
+        piece, why, room = self._sizes(columns)
+        unit = {"prob": "raw p", "logprob": "log p", "logit": "logit"}[self._unit]
+        words = f"   # {fit(SafeText('token'), piece)}{unit:>8}{'final':>9}"
+        words += f" {'dropped':<{why - 1}}" if why else ""
+        return [Segment(fit(SafeText(words), columns - room), self.palette.muted)]
+
+    def _row(self, detail: Detail, number: int, row: CandidateRow, columns: int) -> Line:
+        palette = self.palette
+        piece, why, room = self._sizes(columns)
+        chosen = detail.stepped is not None and row.id == detail.stepped.id
+        prob = self._prob(detail, row)
+        base = self._row_style(number, chosen, row)
+        mark = "●" if chosen else "▸" if number == self._highlight else " "
+        token_style = palette.special if row.special and base is palette.base else base
+        name = fit(token(row.piece), piece)
+        label = name.rstrip() or name
+        line = [
+            Segment(f"{mark}{number + 1:>3} ", base),
+            Segment(label, token_style),
+            Segment(name[len(label) :] + fit(self._value(detail, row), 8, right=True), base),
+            Segment(fit(self._final(row, why), 9, right=True), base),
+        ]
+        if why:
+            line.append(Segment(fit(SafeText(f" {row.dropped_by.word or ''}"), why), base))
+        if room:
+            style = palette.by_prob(prob)
+            line.append(Segment(" " + bar(prob, room - 1), style))
+        return line
+
+    def _row_style(self, number: int, chosen: bool, row: CandidateRow) -> Style:
+        palette = self.palette
+        if number == self._highlight and self.has_focus:
+            return palette.row
+        if chosen:
+            return palette.chosen
+        if number == self._highlight:
+            return palette.row_quiet
+        return palette.base if row.dropped_by.word is None else palette.dropped
+
+    def _prob(self, detail: Detail, row: CandidateRow) -> float:
+        return math.exp(min(row.logit - detail.predicted.logsumexp, 0.0))
+
+    def _value(self, detail: Detail, row: CandidateRow) -> SafeText:
+        if row.logit == -math.inf:
+            return SafeText("masked")
+        match self._unit:
+            case "prob":
+                return percent(self._prob(detail, row))
+            case "logprob":
+                return SafeText(f"{row.logit - detail.predicted.logsumexp:.3f}")
+            case "logit":
+                return SafeText(f"{row.logit:.3f}")
+
+    def _final(self, row: CandidateRow, why: int) -> SafeText:
+        if row.final_logprob == -math.inf and not why and row.dropped_by.word:
+            return SafeText(f"0 {row.dropped_by.word}")
+        return percent(math.exp(min(row.final_logprob, 0.0)))
+
+    def _pinned(self, detail: Detail, top: Top, columns: int) -> Line | None:
+        """The chosen token when it is not among the candidates."""
+        stepped = detail.stepped
+        if stepped is None or top.find(stepped.id) is not None:
+            return None
+        piece, _, _ = self._sizes(columns)
+        prob = math.exp(min(stepped.logit - detail.predicted.logsumexp, 0.0))
+        final = percent(math.exp(min(stepped.final_logprob, 0.0)))
+        words = f"●{stepped.rank:>3} {fit(token(stepped.piece), piece)}"
+        words += fit(percent(prob), 8, right=True) + fit(final, 9, right=True)
+        return [Segment(fit(SafeText(f"{words} {stepped.how}"), columns), self.palette.chosen)]
+
+    def _rest(self, detail: Detail, top: Top, columns: int) -> Line:
+        piece, _, room = self._sizes(columns)
+        prob = detail.predicted.tail_prob
+        ties = "  (ties cut)" if detail.predicted.ties_cut else ""
+        name = fit(SafeText("everything else"), piece + (0 if piece >= 15 else 15 - piece))
+        value = fit(percent(prob), max(8 - max(15 - piece, 0), 8), right=True)
+        palette = self.palette
+        line = [Segment(f"   … {name}{value}", palette.muted)]
+        used = 5 + len(name) + len(value)
+        gap = max(columns - room - used, 0)
+        if room:
+            line += [
+                Segment(" " * gap, palette.base),
+                Segment(" " + bar(prob, room - 1), palette.muted),
+            ]
+        elif ties:
+            line.append(Segment(ties, palette.muted))
+        return line
+
+    def _full(self, detail: Detail, top: Top, columns: int) -> Line:
+        """What is to be said of the highlighted candidate."""
+        row = top.row(self._highlight)
+        if row is None:
+            return []
+        stepped = detail.stepped
+        words = f"id {row.id} · {row.piece[:12].hex(' ') or '∅'} · logit {row.logit:.2f}"
+        if stepped is not None and stepped.id == row.id:
+            words += f" · {stepped.how}"
+            words += "" if stepped.draw is None else f", u {stepped.draw:.4f}"
+        elif self.has_focus and stepped is None and not self.view.running:
+            words += " · enter forces it"
+        return [Segment(fit(SafeText(words), columns), self.palette.muted)]
+
+    # Keys -------------------------------------------------------------------------------------
+
+    def _move(self, rows: int) -> None:
+        self._highlight = max(self._highlight + rows, 0)
+        self.refresh_from()
+
+    def action_row_up(self) -> None:
+        """Highlight the candidate above."""
+        self._move(-1)
+
+    def action_row_down(self) -> None:
+        """Highlight the candidate below."""
+        self._move(1)
+
+    def action_rows_up(self) -> None:
+        """Highlight one page up."""
+        self._move(-self._rows)
+
+    def action_rows_down(self) -> None:
+        """Highlight one page down."""
+        self._move(self._rows)
+
+    def action_unit(self) -> None:
+        """The next unit of the raw column."""
+        self._unit = _UNITS[(_UNITS.index(self._unit) + 1) % len(_UNITS)]
+        self.refresh_from()
+
+    def action_force(self) -> None:
+        """Ask for the highlighted candidate to be appended."""
+        detail = self.view.shown
+        row = None if detail is None else self._candidates(detail).row(self._highlight)
+        if row is not None:
+            self.post_message(self.Forced(row.id))
+
+    def on_focus(self) -> None:
+        """The highlight shows that enter would act."""
+        self.refresh_from()
+
+    def on_blur(self) -> None:
+        """The highlight is quiet again."""
+        self.refresh_from()
+
+    def on_mouse_scroll_up(self, _event: events.MouseScrollUp) -> None:
+        """Highlight three up."""
+        self._move(-3)
+
+    def on_mouse_scroll_down(self, _event: events.MouseScrollDown) -> None:
+        """Highlight three down."""
+        self._move(3)
+
+    def on_click(self, event: events.Click) -> None:
+        """Highlight the row under the mouse."""
+        offset = event.get_content_offset(self)
+        if offset is not None and 2 <= offset.y < 2 + self._rows:
+            self._highlight = self._first + offset.y - 2
+            self.refresh_from()

@@ -1,0 +1,94 @@
+"""PIPELINE: the stages of a step with their times, the one that comes next lit.
+
+Knows one step's times; nothing of tokens.
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from rich.segment import Segment
+
+from tui.panes.base import Line, Pane, empty, spread
+from tui.text import DASH, SafeText, millis, width
+from tui.view import Detail
+
+_ARROW = " ─▶ "
+
+
+class PipelinePane(Pane):
+    """`tokenize 0.2 ms ─▶ forward 13.1 ms ─▶ pick 0.3 ms ─▶ append 0.1 ms`."""
+
+    TITLE: ClassVar[str] = "PIPELINE"
+    FOCUSABLE: ClassVar[bool] = False
+
+    def draw(self, columns: int, rows: int) -> Sequence[Line]:
+        """One row of stages; what is beside them goes first when it gets narrow."""
+        detail = self.view.shown
+        if detail is None and self.view.session is None:
+            return empty(
+                SafeText("tokenize ─▶ forward ─▶ pick ─▶ append"), columns, rows, self.palette
+            )
+        stages: Line = []
+        lit = self._lit(detail)
+        for name, value in self._stages(detail):
+            if stages:
+                stages.append(Segment(_ARROW, self.palette.muted))
+            stages.extend(self._stage(name, value, lit == name))
+        if sum(width(part.text) for part in stages) > columns:
+            stages = [Segment(part.text.replace(_ARROW, " ▸ "), part.style) for part in stages]
+        line = spread(stages, self._beside(detail), columns, self.palette)
+        if rows == 1:
+            return [line]
+        return [line, *self._more(detail, columns)][:rows]
+
+    def _stage(self, name: str, value: float | None, lit: bool) -> Line:
+        if lit:
+            return [Segment(f" {name} {millis(value)} ", self.palette.lit)]
+        return [
+            Segment(f"{name} ", self.palette.base),
+            Segment(millis(value), self.palette.muted),
+        ]
+
+    def _stages(self, detail: Detail | None) -> list[tuple[str, float | None]]:
+        if detail is None:
+            return [("tokenize", None), ("forward", None), ("pick", None), ("append", None)]
+        predicted, stepped = detail.predicted, detail.stepped
+        prompt = self.view.columns.prompt
+        first = detail.step == 0
+        tokenize = predicted.tokenize_ms or (prompt.tokenize_ms if prompt and first else None)
+        return [
+            ("tokenize", tokenize or None),
+            ("forward", predicted.forward_ms),
+            ("pick", None if stepped is None else stepped.pick_ms),
+            ("append", None if stepped is None else stepped.append_ms),
+        ]
+
+    def _lit(self, detail: Detail | None) -> str:
+        """The stage the head is in or stands before; none for a step of the past."""
+        view = self.view
+        if not view.at_head or not view.link:
+            return ""
+        if view.running:
+            return "forward"
+        if view.columns.status == "waiting":
+            return "tokenize" if view.columns.prompt is None else "forward"
+        return "pick" if detail is not None and view.on_pending else ""
+
+    def _beside(self, detail: Detail | None) -> Line:
+        if detail is None:
+            return []
+        predicted = detail.predicted
+        total = DASH if detail.stepped is None else millis(detail.stepped.total_ms)
+        return [
+            Segment("probe ", self.palette.base),
+            Segment(millis(predicted.probe_ms), self.palette.muted),
+            Segment("  step ", self.palette.base),
+            Segment(total, self.palette.muted),
+        ]
+
+    def _more(self, detail: Detail | None, columns: int) -> list[Line]:
+        if detail is None:
+            return []
+        predicted = detail.predicted
+        words = f"{predicted.phase}: {predicted.processed:,} positions read, ".replace(",", " ")
+        return [[Segment(f"{words}{predicted.position} before this one", self.palette.muted)]]

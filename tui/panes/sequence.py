@@ -1,0 +1,176 @@
+"""SEQUENCE: the text so far, each token shaded by its probability, the cursor on one of them.
+
+Lays out what is new only, a slice a frame, and draws what is visible. Knows view and flow.
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar, Final
+
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+
+from tui.keymap import Scope, bindings
+from tui.panes.base import Line, Pane, empty
+from tui.text import SafeText, show_text, width
+from tui.view import View
+from tui.widgets.flow import Flow
+
+_SLICE: Final = 1500
+"""Tokens laid out a frame."""
+
+
+class SequencePane(Pane):
+    """Running text. Up and down move the cursor by lines, a click puts it on a token."""
+
+    TITLE: ClassVar[str] = "SEQUENCE"
+    SCOPE: ClassVar[Scope | None] = "sequence"
+    BINDINGS = bindings("sequence")
+
+    def __init__(self, view: View, pane_id: str) -> None:
+        super().__init__(view, pane_id)
+        self._flow: Flow | None = None
+        self._of: object = None
+        self._top = 0
+        self._looked_at: tuple[int, int] = (-1, -1)
+
+    # Layout -----------------------------------------------------------------------------------
+
+    def _laid(self, columns: int) -> Flow:
+        """The layout of the session on screen, a slice further than before."""
+        if self._flow is None or self._of is not self.view.columns:
+            self._flow, self._of, self._top = Flow(self.view.token, columns), self.view.columns, 0
+        if self._flow.width != max(columns, 4):
+            self._flow.width = max(columns, 4)
+            self._flow.clear()
+        if not self._flow.lay(self.view.length, _SLICE):
+            self.call_after_refresh(self.refresh_from)
+        return self._flow
+
+    def _at_token(self, flow: Flow) -> int:
+        """The token under the cursor; one past the end for the pending one."""
+        return flow.owner(len(self.view.prompt) + self.view.at)
+
+    def draw(self, columns: int, rows: int) -> Sequence[Line]:
+        """The lines around the cursor."""
+        if not self.view.length:
+            return self._nothing(columns, rows)
+        columns -= 1
+        flow = self._laid(columns)
+        at = self._at_token(flow)
+        line = flow.line_of(at)
+        last = max(flow.lines - rows, 0)
+        if (at, flow.lines) != self._looked_at:
+            self._looked_at = (at, flow.lines)
+            self._top = min(max(self._top, line - rows + 1), line)
+        self._top = max(min(self._top, last), 0)
+        self.border_subtitle = self._where(flow, rows)
+        return [
+            self._line(flow, number, at, columns) for number in range(self._top, self._top + rows)
+        ]
+
+    def _where(self, flow: Flow, rows: int) -> str:
+        if flow.lines <= rows:
+            return ""
+        return f"lines {self._top + 1}–{min(self._top + rows, flow.lines)} of {flow.lines}"
+
+    def _nothing(self, columns: int, rows: int) -> Sequence[Line]:
+        view = self.view
+        if view.columns.rejected is not None:
+            rejected = view.columns.rejected
+            lines = [show_text(rejected.message), show_text(rejected.hint)]
+            return [[Segment(line, self.palette.error)] for line in lines]
+        if view.session is None:
+            words = "No session. ctrl+n opens one on a prompt, t lists sessions, ? helps."
+        else:
+            words = "Reading the prompt …"
+        if width(words) > columns:
+            words = "ctrl+n: new prompt"
+        return empty(SafeText(words), columns, rows, self.palette)
+
+    # Drawing ----------------------------------------------------------------------------------
+
+    def _line(self, flow: Flow, number: int, at: int, columns: int) -> Line:
+        parts = flow.line(number)
+        line = [Segment(part, self._style(flow, token, at)) for token, part in parts]
+        ends_here = number == flow.lines - 1 and flow.count >= self.view.length
+        if ends_here and at >= self.view.length and not self.view.running:
+            line.append(Segment("▏", self.palette.cursor))
+        return line
+
+    def _style(self, flow: Flow, token: int, at: int) -> Style:
+        palette = self.palette
+        if token == at:
+            return palette.cursor
+        prompt = len(self.view.prompt)
+        if self.view.token(token)[1]:
+            return palette.special
+        if token < prompt:
+            return palette.prompt_alt if token % 2 else palette.prompt
+        step = token - prompt
+        columns = self.view.columns
+        style = palette.shaded(columns.prob[step])
+        return style + palette.forced if columns.how(step) == "forced" else style
+
+    # Cursor -----------------------------------------------------------------------------------
+
+    def _move_lines(self, lines: int) -> None:
+        flow = self._flow
+        if flow is None:
+            return
+        at = self._at_token(flow)
+        line = flow.line_of(at)
+        x = sum(width(part) for token, part in flow.line(line) if token < at)
+        target = line + lines
+        if target < 0 or (target < line and self.view.at == 0):
+            self._top = max(self._top + lines, 0)
+            self.refresh_from()
+            return
+        found = self._token_at(flow, min(target, flow.lines - 1), x)
+        past = target >= flow.lines
+        self.post_message(self.Looked(self.view.head if past else found - len(self.view.prompt)))
+
+    def _token_at(self, flow: Flow, line: int, x: int) -> int:
+        for token, part in flow.line(line):
+            x -= width(part)
+            if x < 0:
+                return token
+        parts = flow.line(line)
+        return parts[-1][0] if parts else flow.count
+
+    def action_line_up(self) -> None:
+        """Cursor to the line above."""
+        self._move_lines(-1)
+
+    def action_line_down(self) -> None:
+        """Cursor to the line below."""
+        self._move_lines(1)
+
+    def action_page_up(self) -> None:
+        """Cursor one page up."""
+        self._move_lines(-max(self.size.height - 1, 1))
+
+    def action_page_down(self) -> None:
+        """Cursor one page down."""
+        self._move_lines(max(self.size.height - 1, 1))
+
+    def on_mouse_scroll_up(self, _event: events.MouseScrollUp) -> None:
+        """Look further up; the cursor stays."""
+        self._scroll(-3)
+
+    def on_mouse_scroll_down(self, _event: events.MouseScrollDown) -> None:
+        """Look further down; the cursor stays."""
+        self._scroll(3)
+
+    def _scroll(self, lines: int) -> None:
+        self._top = max(self._top + lines, 0)
+        self.refresh_from()
+
+    def on_click(self, event: events.Click) -> None:
+        """Cursor to the token under the mouse."""
+        offset = event.get_content_offset(self)
+        if offset is None or self._flow is None:
+            return
+        token = self._token_at(self._flow, self._top + offset.y, offset.x)
+        if token >= len(self.view.prompt):
+            self.post_message(self.Looked(token - len(self.view.prompt)))

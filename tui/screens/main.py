@@ -1,0 +1,347 @@
+"""The main screen: panes over one view, and what keys do to it.
+
+Puts panes together and turns actions into intents; what an intent sends is in `control`.
+"""
+
+from collections.abc import Coroutine
+from typing import Final
+
+from textual import events, on, work
+from textual.app import ComposeResult
+from textual.containers import Container
+from textual.content import Content
+from textual.screen import Screen
+from textual.widget import Widget
+
+from engine_daemon.errors import InspectError
+from engine_daemon.protocol.codec import unpack_event
+from engine_daemon.protocol.commands import AskEncode, Open
+from engine_daemon.protocol.events import PromptSet
+from engine_daemon.protocol.values import PromptSpec, Sampler
+from tui.control import Control
+from tui.feed import Feed
+from tui.keymap import bindings
+from tui.panes import PANES
+from tui.panes.base import Pane
+from tui.panes.next_token import NextTokenPane
+from tui.screens.glance import Glance
+from tui.screens.help import HelpScreen
+from tui.screens.keys import KeysBar
+from tui.screens.prompt import PromptScreen, neutral
+from tui.screens.sampler import SamplerScreen
+from tui.screens.sessions import Chosen, SessionsScreen
+from tui.screens.status import StatusBar
+from tui.source import EventSource
+from tui.text import show_text
+from tui.view import View
+
+_BEHIND: Final = ("tokens", "cost", "cache")
+"""Panes that share one place on small terminals."""
+_MOST_STEPS: Final = 99_999
+
+
+class MainScreen(Screen[None]):
+    """Everything of one session at once."""
+
+    BINDINGS = bindings("main")
+    HORIZONTAL_BREAKPOINTS = [  # noqa: RUF012  Textual declares it
+        (0, "-tiny-w"),
+        (60, "-small-w"),
+        (100, "-full-w"),
+    ]
+    VERTICAL_BREAKPOINTS = [  # noqa: RUF012  Textual declares it
+        (0, "-tiny-h"),
+        (16, "-small-h"),
+        (32, "-full-h"),
+    ]
+
+    def __init__(self, view: View, *, observe: bool = False) -> None:
+        super().__init__()
+        self.view = view
+        self._observe = observe
+        self._count = ""
+        self._front = _BEHIND[0]
+        self.source: EventSource | None = None
+        self.feed: Feed | None = None
+        self.control: Control | None = None
+        self.template = neutral(view.columns.sampler)
+
+    def compose(self) -> ComposeResult:
+        """Status, panes, keys."""
+        yield StatusBar(self.view, "status")
+        with Container(id="body"):
+            for pane_id, pane in PANES.items():
+                yield pane(self.view, pane_id)
+        yield Glance(self.view, "glance")
+        yield KeysBar(["main"])
+
+    def on_mount(self) -> None:
+        """NEXT TOKEN would force on enter: the text has the focus first."""
+        self._bring_forward(self._front)
+        self.query_one("#sequence").focus()
+
+    # Source -----------------------------------------------------------------------------------
+
+    async def serve(self, source: EventSource) -> None:
+        """Show what the source tells, until it ends."""
+        self.source = source
+        self.view.state = source.state
+        self.control = Control(source, self.view, observe=self._observe)
+        self.feed = Feed(source, self.view, self.paint, self.control.carry_on)
+        self.paint()
+        await self.feed.run()
+
+    def paint(self) -> None:
+        """Draw what is visible again."""
+        if not self.is_mounted:
+            return
+        for pane in self.query(Pane):
+            pane.data_changed()
+
+    @work(group="commands", exit_on_error=False)
+    async def _do(self, intent: Coroutine[object, object, object]) -> None:
+        try:
+            await intent
+        except InspectError as error:
+            if self.control is not None:
+                self.control.forget()
+            self.say(error)
+        self.paint()
+
+    def say(self, error: InspectError | str, *, calm: bool = False) -> None:
+        """A short message in the corner."""
+        words = error if isinstance(error, str) else error.lines()
+        text = "\n".join(show_text(line) for line in words.split("\n"))
+        self.app.notify(text, severity="information" if calm else "warning", markup=False)
+
+    def _ready(self) -> Control | None:
+        if self.control is None:
+            self.say("not attached yet")
+        return self.control
+
+    # Counts -----------------------------------------------------------------------------------
+
+    def on_key(self, event: events.Key) -> None:
+        """Digits before an action are its count."""
+        char = event.character
+        if char is not None and char in "0123456789" and (self._count or char != "0"):
+            event.stop()
+            event.prevent_default()
+            self._set_count((self._count + char)[-5:])
+
+    def _set_count(self, count: str) -> None:
+        self._count = count
+        focused = self.focused
+        scope = focused.SCOPE if isinstance(focused, Pane) else None
+        self.query_one(KeysBar).show([scope, "main"] if scope else ["main"], count)
+
+    def _take_count(self) -> int:
+        count = int(self._count or 1)
+        self._set_count("")
+        return min(count, _MOST_STEPS)
+
+    def action_forget_count(self) -> None:
+        """No count, and every pane back in its place."""
+        self._set_count("")
+        if self.maximized is not None:
+            self.minimize()
+
+    # The engine -------------------------------------------------------------------------------
+
+    def action_run_or_pause(self) -> None:
+        """Run what stands, pause what runs."""
+        self._set_count("")
+        if control := self._ready():
+            self.view.cursor = None if not self.view.running else self.view.cursor
+            self._do(control.run_or_pause())
+
+    def action_step(self) -> None:
+        """Behind the head: look on; at the head: commit. A count never crosses from one to the
+        other."""
+        count = self._take_count()
+        if not self.view.at_head:
+            self._look(min(self.view.at + count, self.view.head))
+        elif control := self._ready():
+            self.view.cursor = None
+            self._do(control.step(count))
+
+    @on(NextTokenPane.Forced)
+    def _force(self, message: NextTokenPane.Forced) -> None:
+        if control := self._ready():
+            self._do(control.force(message.token_id))
+
+    def action_interrupt(self) -> None:
+        """What ctrl+c means in a debugger."""
+        if self.control is None or not self.view.running:
+            self.say("q leaves; the daemon and the session go on", calm=True)
+            return
+        self._do(self.control.pause())
+
+    # Looking ----------------------------------------------------------------------------------
+
+    @on(Pane.Looked)
+    def _looked(self, message: Pane.Looked) -> None:
+        self._look(message.step)
+
+    def _look(self, step: int) -> None:
+        self.view.move(step)
+        self.paint()
+        if self.feed is not None:
+            self.feed.changed()
+
+    def action_back(self) -> None:
+        """Cursor back; the engine does nothing."""
+        self._look(self.view.at - self._take_count())
+
+    def action_cursor_left(self) -> None:
+        """Cursor back."""
+        self.action_back()
+
+    def action_cursor_right(self) -> None:
+        """Cursor on; never commits."""
+        self._look(self.view.at + self._take_count())
+
+    def action_first(self) -> None:
+        """Cursor to the first step."""
+        self._set_count("")
+        self._look(0)
+
+    def action_last(self) -> None:
+        """Cursor to the head."""
+        self._set_count("")
+        self._look(self.view.head)
+
+    def action_follow(self) -> None:
+        """Follow the head, or stand."""
+        if self.view.cursor is None:
+            self.view.cursor = self.view.at
+            self.say(f"standing at step {self.view.at}; f follows again", calm=True)
+        else:
+            self.view.cursor = None
+        self._look(self.view.at) if self.view.cursor is None else self.paint()
+
+    # Panes ------------------------------------------------------------------------------------
+
+    def _bring_forward(self, pane_id: str) -> None:
+        self._front = pane_id
+        for name in _BEHIND:
+            self.query_one(f"#{name}").set_class(name == pane_id, "-front")
+            self._title(name)
+
+    def _title(self, name: str) -> None:
+        """On small terminals the border of the one in front names all three."""
+        pane = self.query_one(f"#{name}", Pane)
+        if self.has_class("-full-w") and self.has_class("-full-h"):
+            pane.border_title = pane.TITLE
+            return
+        titles = [(PANES[other].TITLE, "bold" if other == name else "dim") for other in _BEHIND]
+        parts = [part for title in titles for part in ((" │ ", "dim"), title)]
+        pane.border_title = Content.assemble(*parts[1:])
+
+    def on_resize(self) -> None:
+        """Titles and focus go with the layout."""
+        self.call_after_refresh(self._bring_forward, self._front)
+
+    def on_descendant_focus(self, _event: events.DescendantFocus) -> None:
+        """The keys of the focused pane come first in the last line."""
+        self._set_count(self._count)
+
+    def action_next_pane(self) -> None:
+        """Focus the next one."""
+        self._focus_by(1)
+
+    def action_previous_pane(self) -> None:
+        """Focus the one before."""
+        self._focus_by(-1)
+
+    def _focus_by(self, places: int) -> None:
+        names = [name for name, pane in PANES.items() if pane.FOCUSABLE]
+        now = self.focused.id if self.focused is not None else None
+        start = names.index(now) if now in names else -places
+        name = names[(start + places) % len(names)]
+        if self.maximized is not None:
+            self.minimize()
+        if name in _BEHIND:
+            self._bring_forward(name)
+        self.query_one(f"#{name}").focus()
+
+    def action_zoom(self) -> None:
+        """The focused pane alone, or all again."""
+        focused: Widget | None = self.focused
+        if self.maximized is not None:
+            self.minimize()
+        elif isinstance(focused, Pane):
+            self.maximize(focused, container=False)
+
+    # Other screens ----------------------------------------------------------------------------
+
+    def action_new_prompt(self) -> None:
+        """Open a session on what is typed."""
+        if self._ready():
+            template = self.template
+            self.app.push_screen(PromptScreen(template, self._count_tokens), self._opened)
+
+    async def _count_tokens(self, spec: PromptSpec) -> int:
+        if self.source is None:
+            raise InspectError("not attached yet")
+        answer = await self.source.ask(AskEncode(prompt=spec))
+        event = None if answer.prompt is None else unpack_event(answer.prompt)
+        return len(event.ids) // 4 if isinstance(event, PromptSet) else 0
+
+    def _opened(self, command: Open | None) -> None:
+        if command is not None:
+            self.template = command
+            self._do(self.open(command))
+
+    async def open(self, command: Open) -> None:
+        """Open a session and show it."""
+        if self.control is not None and self.feed is not None:
+            self.feed.follow(await self.control.open(command))
+
+    def action_sampler(self) -> None:
+        """Other settings from the pending step on."""
+        if self._ready():
+            self.app.push_screen(SamplerScreen(self.view.columns.sampler), self._sampled)
+
+    def _sampled(self, sampler: object) -> None:
+        if isinstance(sampler, Sampler) and self.control is not None:
+            self._do(self.control.set_sampler(sampler))
+
+    def action_sessions(self) -> None:
+        """Choose another one."""
+        state = self.view.state
+        sessions = [] if state is None else state.sessions
+        self.app.push_screen(SessionsScreen(sessions, self.view.session), self._chose)
+
+    def _chose(self, chosen: Chosen | None) -> None:
+        if chosen is None or self.feed is None or self.control is None:
+            return
+        if chosen.do == "attach":
+            self.feed.follow(chosen.session)
+        else:
+            self._do(self.control.close(chosen.session))
+
+    def action_copy(self) -> None:
+        """The text so far, to the clipboard of the person's terminal."""
+        text = self.view.text().decode("utf-8", "replace")
+        self.app.copy_to_clipboard(text)
+        self.say(f"copied {len(text)} characters", calm=True)
+
+    def action_theme(self) -> None:
+        """The next theme."""
+        names = sorted(name for name in self.app.available_themes if "textual" not in name)
+        ours = [name for name in names if name in getattr(self.app, "our_themes", names)]
+        place = ours.index(self.app.theme) if self.app.theme in ours else -1
+        self.app.theme = ours[(place + 1) % len(ours)]
+
+    def action_help(self) -> None:
+        """Every key."""
+        self.app.push_screen(HelpScreen())
+
+    def action_palette(self) -> None:
+        """Find an action by name."""
+        self.app.action_command_palette()
+
+    def action_leave(self) -> None:
+        """At once; the daemon and the session stay."""
+        self.app.exit()

@@ -1,0 +1,144 @@
+"""New prompt: text, chat template or not, sampler. Shows how many tokens it comes to.
+
+Gives back an `Open` command; sends nothing itself.
+"""
+
+from collections.abc import Awaitable, Callable
+
+from textual import work
+from textual.app import ComposeResult
+from textual.containers import Horizontal, Vertical
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Label, Static, Switch
+
+from engine_daemon.errors import InspectError
+from engine_daemon.protocol.commands import Open
+from engine_daemon.protocol.values import PromptSpec, Sampler
+from tui.keymap import bindings
+from tui.screens.keys import KeysBar
+from tui.text import SafeText, show_text
+from tui.widgets.safe_area import SafeTextArea
+from tui.widgets.sampler_form import SamplerForm
+
+CountTokens = Callable[[PromptSpec], Awaitable[int]]
+
+
+class PromptScreen(ModalScreen[Open | None]):
+    """A multi-line prompt and its settings; None when it was left."""
+
+    BINDINGS = bindings("prompt")
+
+    def __init__(self, template: Open, count_tokens: CountTokens) -> None:
+        super().__init__()
+        self._template = template
+        self._count_tokens = count_tokens
+
+    def compose(self) -> ComposeResult:
+        """Prompt above, settings below."""
+        prompt = self._template.prompt
+        with Vertical(id="prompt", classes="dialog") as box:
+            box.border_title = "NEW PROMPT"
+            area = SafeTextArea(
+                prompt.text.decode("utf-8", "replace"), id="prompt-text", tab_behavior="focus"
+            )
+            area.border_title = "prompt"
+            yield area
+            with Horizontal(classes="field-row"):
+                yield Label(Content("chat template"), classes="field-label")
+                yield Switch(prompt.template, id="template", animate=False)
+                yield Static(
+                    Content("wrap it as a user's message, as the model was taught"),
+                    classes="field-hint",
+                )
+            system = SafeTextArea(
+                (prompt.system or b"").decode("utf-8", "replace"),
+                id="system-text",
+                tab_behavior="focus",
+            )
+            system.border_title = "system message, with the template"
+            yield system
+            yield SamplerForm(self._template.sampler)
+            yield Static(Content(""), id="complaint")
+            yield KeysBar(["prompt"])
+
+    def on_mount(self) -> None:
+        """The prompt has the focus, its cursor at the end."""
+        area = self.query_one("#prompt-text", SafeTextArea)
+        area.focus()
+        area.move_cursor(area.document.end)
+        self._template_changed()
+
+    def on_switch_changed(self) -> None:
+        """The template goes with its system message."""
+        self._template_changed()
+
+    def on_text_area_changed(self) -> None:
+        """Count again."""
+        self._count()
+
+    def _template_changed(self) -> None:
+        on = self.query_one("#template", Switch).value
+        self.query_one("#system-text", SafeTextArea).display = on
+        self._count()
+
+    def _spec(self) -> PromptSpec:
+        template = self.query_one("#template", Switch).value
+        system = self.query_one("#system-text", SafeTextArea).text
+        return PromptSpec(
+            text=self.query_one("#prompt-text", SafeTextArea).text.encode("utf-8", "replace"),
+            template=template,
+            system=system.encode("utf-8", "replace") if template and system else None,
+            specials=self._template.prompt.specials,
+        )
+
+    @work(exclusive=True, group="count", exit_on_error=False)
+    async def _count(self) -> None:
+        """Say how many tokens the prompt comes to; a newer text supersedes the question."""
+        spec = self._spec()
+        if not spec.text:
+            self._say(SafeText(""))
+            return
+        try:
+            tokens = await self._count_tokens(spec)
+            self._say(SafeText(f"{tokens} tokens"))
+        except InspectError as error:
+            self._say(show_text(error.message))
+
+    def _say(self, words: SafeText, wrong: bool = False) -> None:
+        complaint = self.query_one("#complaint", Static)
+        complaint.update(Content(words))
+        complaint.set_class(wrong, "wrong")
+
+    def action_open_session(self) -> None:
+        """Check and leave with the command."""
+        spec = self._spec()
+        if not spec.text and not spec.template:
+            self._say(SafeText("The prompt is empty: type one"), wrong=True)
+            return
+        try:
+            sampler = self.query_one(SamplerForm).value()
+        except InspectError as error:
+            self._say(show_text(error.message), wrong=True)
+            return
+        template = self._template
+        self.dismiss(
+            Open(
+                prompt=spec,
+                sampler=sampler,
+                candidates=template.candidates,
+                cache_mode=template.cache_mode,
+                max_steps=template.max_steps,
+                limit_tokens=template.limit_tokens,
+                run_to=0,
+            )
+        )
+
+    def action_cancel(self) -> None:
+        """Leave without a session."""
+        self.dismiss(None)
+
+
+def neutral(sampler: Sampler) -> Open:
+    """What the screen starts with when nothing was asked for."""
+    return Open(prompt=PromptSpec(text=b""), sampler=sampler)

@@ -1,0 +1,128 @@
+"""The first line of the screen: model, state, speed, or what stands in the way of it.
+
+Knows the view; nothing of panes beside their base.
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from rich.segment import Segment
+
+from engine_daemon.protocol.state import EngineState
+from tui.panes.base import Line, Pane, spread
+from tui.text import SafeText, clip, show_text, size, width
+from tui.widgets.bars import bar
+
+_WORDS = {
+    "waiting": "… WAITING",
+    "paused": "‖ PAUSED",
+    "running": "● LIVE",
+    "ended": "■ ENDED",
+    "closed": "□ CLOSED",
+}
+
+
+class StatusBar(Pane):
+    """model · dtype · device×ranks · state · viewers · tok/s."""
+
+    FOCUSABLE: ClassVar[bool] = False
+
+    def draw(self, columns: int, rows: int) -> Sequence[Line]:
+        """One row; trouble takes the place of everything else."""
+        trouble = self._trouble(columns)
+        if trouble is not None:
+            return [trouble]
+        for model in (True, False):
+            left = [*self._model(model), *self._state()]
+            right = self._right()
+            if sum(width(part.text) for part in (*left, *right)) < columns:
+                break
+        return [spread(left, right, columns, self.palette)]
+
+    def _trouble(self, columns: int) -> Line | None:
+        palette, engine = self.palette, self.view.engine
+        if not self.view.link:
+            words = f" {show_text(self.view.link_text)} · reconnecting; keys are not sent meanwhile"
+            return self._alarm("LINK LOST", words, columns)
+        if engine is None:
+            return [Segment(" llm-inspect ", palette.badge), Segment(" attaching …", palette.muted)]
+        if engine.word == "dead":
+            said = " · ".join(part for part in (engine.message, engine.hint) if part)
+            return self._alarm("ENGINE DEAD", f" {show_text(said)}", columns)
+        if engine.word in ("starting", "loading"):
+            return self._loading(engine, columns)
+        if self.view.columns.lost is not None and not self.view.columns.engine:
+            return self._alarm("ENGINE LOST", " it is being started again", columns)
+        return None
+
+    def _alarm(self, badge: str, words: str, columns: int) -> Line:
+        head = f" {badge} "
+        return [
+            Segment(head, self.palette.alarm),
+            Segment(clip(SafeText(words), columns - len(head)), self.palette.error),
+        ]
+
+    def _loading(self, engine: EngineState, columns: int) -> Line:
+        palette = self.palette
+        name = show_text(engine.model_name) if engine.model_name else SafeText("the model")
+        stage = show_text(engine.stage) if engine.stage else SafeText(engine.word)
+        line = [
+            Segment(" llm-inspect ", palette.badge),
+            Segment(f" {clip(name, 28)} ", palette.title),
+            Segment(f" {stage} ", palette.accent),
+        ]
+        if engine.total:
+            share = engine.done / engine.total
+            line += [
+                Segment(bar(share, 20), palette.plot),
+                Segment(f" {size(engine.done)} of {size(engine.total)}", palette.muted),
+            ]
+        elif engine.done:
+            line.append(Segment(size(engine.done), palette.muted))
+        if sum(width(part.text) for part in line) > columns:
+            line = line[1:]
+        return line
+
+    def _model(self, with_model: bool) -> Line:
+        palette, engine = self.palette, self.view.engine
+        line = [Segment(" llm-inspect ", palette.badge)]
+        model = None if engine is None else engine.model
+        if model is None:
+            return line
+        line.append(Segment(f" {clip(show_text(model.name), 32)}", palette.title))
+        if with_model:
+            device = f"{show_text(model.device)}×{model.ranks}"
+            line.append(Segment(f" · {show_text(model.dtype)} · {device}", palette.muted))
+        return line
+
+    def _state(self) -> Line:
+        palette, columns = self.palette, self.view.columns
+        line: Line = [Segment("  ", palette.base)]
+        engine = self.view.engine
+        if engine is not None and engine.synthetic:
+            line += [Segment(" SYNTHETIC ", palette.mark_badge), Segment(" ", palette.base)]
+        if self.view.session is None:
+            return line
+        status = columns.status
+        style = palette.lit if status == "running" else palette.badge_quiet
+        line.append(Segment(f" {_WORDS[status]} ", style))
+        place = columns.place
+        if status == "ended":
+            line.append(Segment(f" {place.reason}", palette.accent))
+        if self.view.cursor is not None:
+            line.append(Segment(f" step {self.view.at} of {self.view.head}", palette.accent))
+        elif columns.stop is not None and columns.stop.reason not in ("goal", "pause", "eos"):
+            line.append(Segment(f" {columns.stop.reason}", palette.accent))
+        return line
+
+    def _right(self) -> Line:
+        state, palette = self.view.state, self.palette
+        viewers = 0 if state is None else len(state.viewers)
+        speed = self.view.speed()
+        rate = "– tok/s" if speed is None else f"{speed:.1f} tok/s"
+        people = f"{viewers} viewer{'' if viewers == 1 else 's'}"
+        newer = "daemon is newer · " if self.view.newer_daemon else ""
+        return [
+            Segment(f"{newer}{people} · ", palette.muted),
+            Segment(f"{rate} ", palette.title),
+        ]

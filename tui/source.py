@@ -1,0 +1,55 @@
+"""What the screen needs of whoever serves sessions: the live daemon now, a recording later.
+
+Knows the shape of the conversation; no sockets.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+from engine_daemon.client import LinkLost, LinkUp, Update
+from engine_daemon.protocol.commands import (
+    Answer,
+    AnyAsk,
+    AnyCommand,
+    At,
+    Reply,
+)
+from engine_daemon.protocol.state import State
+
+__all__ = ["EventSource", "LinkLost", "LinkUp", "OpenSource", "Update"]
+
+
+class EventSource(Protocol):
+    """Commands and reads out, updates in. `DaemonClient` is one."""
+
+    @property
+    def state(self) -> State:
+        """The latest state."""
+        ...
+
+    async def command(
+        self, do: AnyCommand, session: str | None = None, at: At | None = None
+    ) -> Reply:
+        """Accepted, or InspectError with the reply's code."""
+        ...
+
+    async def ask(self, ask: AnyAsk, session: str | None = None) -> Answer:
+        """A read; InspectError when it cannot be answered."""
+        ...
+
+    def follow(self, session: str, start: int = 0) -> None:
+        """Have this session's events from `start` on among the updates."""
+        ...
+
+    def unfollow(self, session: str) -> None:
+        """No longer."""
+        ...
+
+    def updates(self) -> AsyncIterator[list[Update]]:
+        """Everything that arrived since the last one was taken, together."""
+        ...
+
+
+OpenSource = AbstractAsyncContextManager[EventSource]
+"""A source that is attached while its context is entered."""

@@ -1,0 +1,157 @@
+"""Untrusted bytes → text that is safe to draw: the one way of anything foreign onto the screen.
+
+Characters are mapped, never parsed: where no control character survives, no escape sequence does.
+Knows Unicode and cell widths; nothing of tokens' meaning, colours or widgets.
+"""
+
+import re
+import unicodedata
+from typing import Final, NewType
+
+from rich.cells import cell_len, get_character_cell_size
+
+SafeText = NewType("SafeText", str)
+"""Text without a single control, bidi, invisible or unassigned character."""
+
+SPACE: Final = "␣"
+NEWLINE: Final = "⏎"
+TAB: Final = "⇥"
+ELLIPSIS: Final = "…"
+DASH: Final = "–"
+"""Stands where a value is not there."""
+_MAX_MARKS: Final = 4
+"""Combining marks that one base character may carry."""
+_INVISIBLE: Final = frozenset(
+    {0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0}
+    | {*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0), *range(0x180B, 0x1810)}
+)
+"""Drawn as nothing, or change the width of their neighbour, without being category Cf."""
+_ESCAPED: Final = re.compile("[\udc80-\udcff]+")
+_PLAIN: Final = re.compile(r"[ -~]*")
+
+
+def _map(code: int) -> str:
+    """What stands for one code point in a line of text."""
+    if code < 0x20:
+        return {0x0A: NEWLINE, 0x09: TAB}.get(code, chr(0x2400 + code))
+    if code == 0x7F:
+        return "␡"
+    if 0x80 <= code < 0xA0:
+        return f"<{code:02x}>"
+    char = chr(code)
+    category = unicodedata.category(char)
+    if category == "Zs" and code != 0x20:
+        return f"<U+{code:04X}>"
+    if code in _INVISIBLE or category in ("Cf", "Cs", "Co", "Cn", "Zl", "Zp"):
+        return f"<U+{code:04X}>"
+    return char
+
+
+class _Table(dict[int, str]):
+    """`str.translate` table that fills itself: each code point is looked up once."""
+
+    def __missing__(self, code: int) -> str:
+        mapped = self[code] = _map(code)
+        return mapped
+
+
+_CHARACTERS: Final = _Table()
+
+
+def _hex(match: re.Match[str]) -> str:
+    return "<" + " ".join(f"{ord(char) - 0xDC00:02X}" for char in match[0]) + ">"
+
+
+def _thin_marks(text: str) -> str:
+    """At most `_MAX_MARKS` zero-width marks after one base; the rest becomes visible."""
+    kept: list[str] = []
+    run = 0
+    for char in text:
+        run = run + 1 if get_character_cell_size(char) == 0 else 0
+        kept.append(char if run <= _MAX_MARKS else f"<U+{ord(char):04X}>")
+    first = text[:1]
+    if first and get_character_cell_size(first) == 0:
+        kept.insert(0, "◌")
+    return "".join(kept)
+
+
+def show(raw: bytes, *, space: str = " ") -> SafeText:
+    """One line of safe text for any bytes; bytes that are not UTF-8 show as `<E2 98>`."""
+    text = raw.decode("utf-8", "surrogateescape")
+    if not _PLAIN.fullmatch(text):
+        mapped = _ESCAPED.sub(_hex, text).translate(_CHARACTERS)
+        text = mapped if mapped.isascii() else _thin_marks(mapped)
+    return SafeText(text.replace(" ", space) if space != " " else text)
+
+
+def show_text(text: str) -> SafeText:
+    """The same for a str from outside (names, errors, file names)."""
+    return show(text.encode("utf-8", "surrogatepass"))
+
+
+def token(piece: bytes) -> SafeText:
+    """A token as lists show it: spaces visible, never empty."""
+    return show(piece, space=SPACE) if piece else SafeText("∅")
+
+
+def lines_kept(raw: bytes) -> SafeText:
+    """Safe text in which each newline keeps its mark and breaks the line after it."""
+    return SafeText(show(raw).replace(NEWLINE, NEWLINE + "\n"))
+
+
+def width(text: str) -> int:
+    """Terminal cells of `text`."""
+    return cell_len(text)
+
+
+def clip(text: SafeText, cells: int) -> SafeText:
+    """At most `cells` cells of `text`, the last one `…` when something is left out."""
+    if cell_len(text) <= cells:
+        return text
+    if cells <= 0:
+        return SafeText("")
+    used, kept = 0, 0
+    for char in text:
+        size = get_character_cell_size(char)
+        if used + size > cells - 1:
+            break
+        used, kept = used + size, kept + 1
+    return SafeText(text[:kept] + ELLIPSIS)
+
+
+def fit(text: SafeText, cells: int, *, right: bool = False) -> SafeText:
+    """Exactly `cells` cells: clipped or padded (`right`: on the left side)."""
+    text = clip(text, cells)
+    gap = " " * (cells - cell_len(text))
+    return SafeText(gap + text if right else text + gap)
+
+
+def percent(value: float | None) -> SafeText:
+    """`22.5 %`; a dash where there is no value."""
+    return SafeText(DASH if value is None or value != value else f"{value * 100:.1f} %")
+
+
+def millis(value: float | None) -> SafeText:
+    """`13.1 ms`; a dash where there is no value."""
+    if value is None or value != value:
+        return SafeText(DASH)
+    if value >= 10_000:
+        return SafeText(f"{value / 1000:.1f} s")
+    return SafeText(f"{value:.2f} ms" if value < 1 else f"{value:.1f} ms")
+
+
+def size(value: int | None) -> SafeText:
+    """Bytes in the unit that leaves one to three digits before the point."""
+    if value is None:
+        return SafeText(DASH)
+    amount = float(value)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if amount < 1024:
+            return SafeText(f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}")
+        amount /= 1024
+    return SafeText(f"{amount:.1f} TiB")
+
+
+def count(value: int | None) -> SafeText:
+    """An integer with thin groups: `12 345`."""
+    return SafeText(DASH if value is None else f"{value:,}".replace(",", " "))

@@ -1,0 +1,193 @@
+"""What the screen shows of one session: its columns, the cursor, and the latest state.
+
+The one store that panes read. Local and synchronous: nothing here waits for anybody. Knows events;
+no sockets, no widgets.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from engine_daemon.protocol.codec import WireError, unpack_event
+from engine_daemon.protocol.events import Predicted, PromptToken, Stepped
+from engine_daemon.protocol.state import EngineState, SessionInfo, State
+from engine_daemon.recording.columns import Columns
+from engine_daemon.recording.rows import Flag
+
+_KEPT_BYTES: Final = 32 * 1024 * 1024
+"""Packed events kept for looking back without asking."""
+_RATE_STEPS: Final = 32
+"""Steps the speed is taken over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Detail:
+    """A step in full: its distribution and, once picked, its token."""
+
+    step: int
+    predicted: Predicted
+    stepped: Stepped | None
+
+
+class View:
+    """One session on the screen.
+
+    Attributes:
+        session: whose columns these are; None before any is chosen.
+        cursor: the step looked at; None follows the head.
+        link: False while the daemon cannot be reached; `link_text` says why.
+        wanted: events to ask for, of the step that was last looked at in vain.
+    """
+
+    def __init__(self) -> None:
+        self.session: str | None = None
+        self.columns = Columns()
+        self.state: State | None = None
+        self.cursor: int | None = None
+        self.link = True
+        self.link_text = ""
+        self.newer_daemon = False
+        self.wanted: list[int] = []
+        self._packed: OrderedDict[int, bytes] = OrderedDict()
+        self._packed_bytes = 0
+        self._last: Detail | None = None
+        self._last_seqs: tuple[int, ...] = ()
+
+    def show(self, session: str | None, columns: Columns) -> None:
+        """Another session from here on, followed at its head."""
+        self.session, self.columns = session, columns
+        self.cursor, self.wanted = None, []
+        self._packed.clear()
+        self._packed_bytes = 0
+        self._last, self._last_seqs = None, ()
+
+    # Cursor -----------------------------------------------------------------------------------
+
+    @property
+    def running(self) -> bool:
+        """The head moves."""
+        return self.columns.status == "running"
+
+    @property
+    def head(self) -> int:
+        """The newest step to look at: the pending one while it stands, else the last picked."""
+        steps = len(self.columns)
+        if self.columns.pending is not None and (steps == 0 or not self.running):
+            return steps
+        return max(steps - 1, 0)
+
+    @property
+    def at(self) -> int:
+        """The step under the cursor."""
+        return self.head if self.cursor is None else min(self.cursor, self.head)
+
+    @property
+    def at_head(self) -> bool:
+        """The cursor is where the next token will be."""
+        return self.at >= self.head
+
+    @property
+    def on_pending(self) -> bool:
+        """The cursor is on a distribution of which nothing is picked."""
+        return self.columns.pending is not None and self.at == len(self.columns)
+
+    def move(self, step: int) -> None:
+        """Put the cursor on `step`; at the head it follows."""
+        step = max(step, 0)
+        self.cursor = None if step >= self.head else step
+
+    # One step ---------------------------------------------------------------------------------
+
+    def keep(self, events: Iterable[tuple[int, bytes]]) -> None:
+        """Remember packed events, the oldest making room."""
+        for seq, packed in events:
+            if seq not in self._packed:
+                self._packed_bytes += len(packed)
+            self._packed[seq] = packed
+        while self._packed_bytes > _KEPT_BYTES and len(self._packed) > 2:
+            _, dropped = self._packed.popitem(last=False)
+            self._packed_bytes -= len(dropped)
+
+    def detail(self, step: int) -> Detail | None:
+        """The step in full, or None while its events are not here (then they are `wanted`)."""
+        columns = self.columns
+        if step >= len(columns):
+            pending = columns.pending
+            return None if pending is None else Detail(step, pending, None)
+        seqs = (columns.seq_predicted[step], columns.seq_stepped[step])
+        if seqs == self._last_seqs:
+            return self._last
+        found = [self._packed.get(seq) for seq in seqs]
+        if None in found:
+            missing = [seq for seq, packed in zip(seqs, found, strict=True) if packed is None]
+            self.wanted = [] if columns.flags[step] & Flag.LOST else missing
+            return None
+        self.wanted = []
+        self._last_seqs = seqs
+        self._last = self._unpack(step, [packed for packed in found if packed is not None])
+        return self._last
+
+    def _unpack(self, step: int, packed: list[bytes]) -> Detail | None:
+        try:
+            predicted, stepped = (unpack_event(one) for one in packed)
+        except WireError:
+            return None
+        if isinstance(predicted, Predicted) and isinstance(stepped, Stepped):
+            return Detail(step, predicted, stepped)
+        return None
+
+    @property
+    def shown(self) -> Detail | None:
+        """The step under the cursor, in full."""
+        return self.detail(self.at)
+
+    # The sequence -----------------------------------------------------------------------------
+
+    @property
+    def prompt(self) -> list[PromptToken]:
+        """The prompt's tokens."""
+        return self.columns.prompt_tokens
+
+    def token(self, index: int) -> tuple[bytes, bool]:
+        """Piece and whether it is special, of a token of the sequence, prompt included."""
+        prompt = self.columns.prompt_tokens
+        if index < len(prompt):
+            row = prompt[index]
+            return row.piece, row.special or row.added
+        step = index - len(prompt)
+        return self.columns.piece(step), self.columns.special(step)
+
+    @property
+    def length(self) -> int:
+        """Tokens in the sequence."""
+        return len(self.columns.prompt_tokens) + len(self.columns)
+
+    def text(self) -> bytes:
+        """Prompt and continuation as the model saw and wrote them."""
+        prompt = self.columns.prompt
+        return (b"" if prompt is None else prompt.text) + self.columns.text()
+
+    # State ------------------------------------------------------------------------------------
+
+    @property
+    def engine(self) -> EngineState | None:
+        """The engine as last heard."""
+        return None if self.state is None else self.state.engine
+
+    @property
+    def info(self) -> SessionInfo | None:
+        """What the daemon says of this session; None when it is not among the open ones."""
+        if self.state is None:
+            return None
+        return next((s for s in self.state.sessions if s.session == self.session), None)
+
+    def speed(self) -> float | None:
+        """Tokens a second over the last decode steps, other sessions' turns included."""
+        columns, spent, steps = self.columns, 0.0, 0
+        for step in range(len(columns) - 1, max(len(columns) - 1 - _RATE_STEPS, -1), -1):
+            if columns.flags[step] & (Flag.PREFILL | Flag.LOST):
+                continue
+            spent += columns.total_ms[step] + columns.waited_ms[step]
+            steps += 1
+        return steps / spent * 1000 if spent > 0 else None

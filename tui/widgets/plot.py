@@ -1,0 +1,83 @@
+"""A plot of points as lines of text. The only file that knows plotext, which it loads when asked.
+
+Knows numbers and cells; nothing of steps or colours.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+LINE: Final = "braille"
+MARK: Final = "×"
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Points that share a marker: `LINE` for fine dots, or one character."""
+
+    xs: Sequence[float]
+    ys: Sequence[float]
+    marker: str = LINE
+
+
+def is_dot(char: str) -> bool:
+    """The character belongs to a `LINE` series."""
+    return "\u2801" <= char <= "\u28ff"
+
+
+def plot_lines(
+    series: Sequence[Series],
+    width: int,
+    height: int,
+    *,
+    low: float,
+    high: float,
+    whole_x: bool = True,
+) -> list[str]:
+    """`height` lines of `width` cells, without colour; empty when there is nothing to draw."""
+    points = [one for one in series if one.xs]
+    if not points or width < 16 or height < 4:
+        return []
+    import plotext  # 100 ms and a compiled kernel: only when a plot is drawn
+
+    figure = plotext.figure
+    figure.clear.all()
+    plotext.terminal.limit(False, False)
+    figure.plot_size(width, height)
+    figure.canvas("default")
+    figure.axes(False, side=1)
+    for one in points:
+        figure.draw(figure.signal(list(one.xs), list(one.ys), marker=one.marker))
+    xs = [x for one in points for x in (one.xs[0], one.xs[-1])]
+    left, right = min(xs), max(xs)
+    if left == right:
+        left, right = left - 1, right + 1
+    figure.ruler(0, 0).lim(left, right)
+    figure.ruler(1, 0).lim(low, high)
+    ticks = _ticks(left, right, max(width // 16, 2), whole_x)
+    figure.ruler(0, 0).ticks(ticks, [f"{tick:,.0f}".replace(",", " ") for tick in ticks])
+    marks = _ticks(low, high, max(height // 3, 2), False)
+    figure.ruler(1, 0).ticks(marks, [_label(mark, high) for mark in marks])
+    text: str = figure.build().string(colorless=True)
+    return text.rstrip("\n").split("\n")
+
+
+def _ticks(low: float, high: float, count: int, whole: bool) -> list[float]:
+    """Round places between two values, the ends left out where they are not round."""
+    span = (high - low) or 1.0
+    rough, step = span / count, 1.0
+    while step < rough:
+        step *= 10
+    while step > rough:
+        step /= 10
+    step *= next(factor for factor in (1, 2, 5, 10) if step * factor >= rough)
+    if whole:
+        step = max(step, 1.0)
+    first = -(-low // step) * step
+    return [first + step * k for k in range(int((high - first) / step + 1e-9) + 1)]
+
+
+def _label(value: float, high: float) -> str:
+    if high >= 1000:
+        return f"{value:,.0f}".replace(",", " ")
+    return f"{value:.0f}" if high >= 10 else f"{value:.1f}" if high >= 1 else f"{value:.2f}"

@@ -1,0 +1,106 @@
+"""The fields of a sampler. Checks what was typed; knows nothing of sessions.
+
+The neutral value of each field changes nothing; with greedy on, the five of the draw do not apply.
+"""
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from textual.app import ComposeResult
+from textual.containers import Grid, Horizontal, Vertical
+from textual.content import Content
+from textual.widgets import Input, Label, Static, Switch
+
+from engine_daemon.errors import InspectError
+from engine_daemon.protocol.values import Sampler
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One number: its name in `Sampler`, what is typed for it, and what is allowed."""
+
+    name: str
+    label: str
+    hint: str
+    check: Callable[[float], bool]
+    whole: bool = False
+    draw: bool = False
+
+
+FIELDS: Final = (
+    Field("temperature", "temperature", "above 0", lambda v: 0 < v <= 100, draw=True),
+    Field("top_k", "top-k", "0 = off", lambda v: 0 <= v < 2**31, whole=True, draw=True),
+    Field("top_p", "top-p", "0 – 1, 1 = off", lambda v: 0 < v <= 1, draw=True),
+    Field("min_p", "min-p", "0 – 1, 0 = off", lambda v: 0 <= v <= 1, draw=True),
+    Field("seed", "seed", "empty = random", lambda v: 0 <= v < 2**64, whole=True, draw=True),
+    Field("repetition_penalty", "repetition", "1 = off", lambda v: 0 < v <= 100),
+    Field("presence_penalty", "presence", "0 = off", lambda v: -100 <= v <= 100),
+    Field("frequency_penalty", "frequency", "0 = off", lambda v: -100 <= v <= 100),
+)
+
+
+class SamplerForm(Vertical):
+    """A switch for greedy and one input a field."""
+
+    def __init__(self, sampler: Sampler, form_id: str = "sampler-form") -> None:
+        super().__init__(id=form_id)
+        self._sampler = sampler
+
+    def compose(self) -> ComposeResult:
+        """The switch, then label, input and hint a field."""
+        with Horizontal(classes="field-row"):
+            yield Label(Content("greedy"), classes="field-label")
+            yield Switch(self._sampler.greedy, id="greedy", animate=False)
+            yield Static(Content("always the most probable token"), classes="field-hint")
+        with Grid(id="fields"):
+            for field in FIELDS:
+                value = getattr(self._sampler, field.name)
+                text = "" if field.name == "seed" and not value else f"{value:g}"
+                text = str(value) if field.whole and text else text
+                yield Label(Content(field.label), classes="field-label")
+                yield Input(
+                    text,
+                    placeholder=field.hint,
+                    restrict=r"[0-9.\-]{0,20}",
+                    id=f"field-{field.name}",
+                    compact=True,
+                    select_on_focus=True,
+                )
+                yield Static(Content(field.hint), classes="field-hint")
+
+    def on_mount(self) -> None:
+        """Dim what does not apply."""
+        self._dim(self._sampler.greedy)
+
+    def on_switch_changed(self, event: Switch.Changed) -> None:
+        """Greedy on or off."""
+        if event.switch.id == "greedy":
+            event.stop()
+            self._dim(event.value)
+
+    def _dim(self, greedy: bool) -> None:
+        for field in FIELDS:
+            if field.draw:
+                self.query_one(f"#field-{field.name}", Input).disabled = greedy
+
+    def value(self) -> Sampler:
+        """The sampler; InspectError that names the field when one is wrong."""
+        greedy = self.query_one("#greedy", Switch).value
+        values = {
+            field.name: self._number(field) for field in FIELDS if not (greedy and field.draw)
+        }
+        return Sampler(greedy=greedy, **values)  # type: ignore[arg-type]  # ints where ints belong
+
+    def _number(self, field: Field) -> float | int:
+        text = self.query_one(f"#field-{field.name}", Input).value.strip()
+        if not text and field.name == "seed":
+            return secrets.randbits(53)
+        try:
+            value = int(text) if field.whole else float(text)
+        except ValueError:
+            value = float("nan")
+        if not field.check(value):
+            raise InspectError(f"{field.label} cannot be {text or 'empty'}: {field.hint}")
+        return value
