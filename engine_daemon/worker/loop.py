@@ -34,7 +34,7 @@ from engine_daemon.protocol.worker import (
 )
 from engine_daemon.version import version
 from engine_daemon.worker.backends import make_backend
-from engine_daemon.worker.backends.base import Backend
+from engine_daemon.worker.backends.base import ChecksTokenizer
 from engine_daemon.worker.decode import Engine
 from engine_daemon.worker.turns import Turns, one_line
 
@@ -164,7 +164,8 @@ def load(link: Link) -> Engine:
     link.send(Located(model_dir=model_dir))
     loaded = backend.load(options, model_dir, progress)
     table = PieceTable.read(Path(link.take_one(Pieces).path))
-    _check_tokenizer(backend, table)
+    if isinstance(backend, ChecksTokenizer):
+        backend.check_probe(table.probe)
     link.send(
         EngineReady(
             backend=backend.name,
@@ -184,16 +185,6 @@ def serve(link: Link, engine: Engine) -> None:
         for message in link.take(wait=not turns.ready()):
             turns.handle(message)
         turns.turn()
-
-
-def _check_tokenizer(backend: Backend, table: PieceTable) -> None:
-    """Let the backend compare its own tokenizer with ours, where it has one.
-
-    Raises InspectError when they give other ids for the same text.
-    """
-    check = getattr(backend, "check_probe", None)
-    if check is not None:
-        check(table.probe)
 
 
 def stacks() -> str:

@@ -21,6 +21,7 @@ from engine_daemon.protocol.worker import (
     Go,
     Halt,
     OpenSession,
+    Pieces,
     Resample,
     Seen,
 )
@@ -68,6 +69,8 @@ class Turns:
                 self._drop(name)
             case Seen(session=name, next=count):
                 self._seen(name, count)
+            case Pieces():
+                pass  # a tokens process that was restarted wrote the same table again
             case Go() | Halt() | ForceId() | Resample():
                 seat = self._seats.get(message.session)
                 if seat is None:

@@ -171,10 +171,10 @@ class WorkerUnderTest:
         self.send_pieces()
         return self.expect(EngineReady)
 
-    def start(self, model: str = "scripted:rate=0") -> ChildReady:
+    def start(self, model: str = "scripted:rate=0", backend: str = "scripted") -> ChildReady:
         """Greet the worker and tell it to load."""
         ready = self.expect(ChildReady)
-        self.send(Load(options=EngineOptions(backend="scripted", model=model)))
+        self.send(Load(options=EngineOptions(backend=backend, model=model)))
         return ready
 
     def send_pieces(self) -> None:

@@ -1,5 +1,6 @@
 """A real worker process with the scripted engine, driven over a real socket."""
 
+import importlib.util
 import signal
 from itertools import pairwise
 
@@ -22,6 +23,7 @@ from engine_daemon.protocol.worker import (
     Load,
     LoadFailed,
     Located,
+    Pieces,
     Progress,
     Resample,
     Stacks,
@@ -85,8 +87,6 @@ def test_says_why_loading_failed_and_leaves(worker: WorkerUnderTest, model: str,
 
 
 def test_a_table_that_is_none_is_an_engine_error(worker: WorkerUnderTest) -> None:
-    from engine_daemon.protocol.worker import Pieces
-
     worker.start()
     worker.expect(Located)
     (worker.folder / "pieces.bin").write_bytes(b"nothing of the kind")
@@ -367,6 +367,18 @@ def test_leaves_promptly(worker: WorkerUnderTest, where: str, number: signal.Sig
 def test_dies_with_the_hub(worker: WorkerUnderTest, where: str) -> None:
     if where != "start":
         _bring_to(worker, where)
+    worker.hang_up()
+    assert worker.ended(within_s=2.0) != 0
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("after_s", [0.0, 0.7])
+def test_dies_with_the_hub_while_it_imports_torch(worker: WorkerUnderTest, after_s: float) -> None:
+    if importlib.util.find_spec("torch") is None:
+        pytest.skip("torch is not installed")
+    worker.start("no-such-model", backend="hf")
+    assert worker.expect(Progress).stage == "import"
+    assert worker.silent(after_s)
     worker.hang_up()
     assert worker.ended(within_s=2.0) != 0
 

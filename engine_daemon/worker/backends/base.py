@@ -5,10 +5,11 @@ Torch-free: the decode loop works with any backend. What a backend does inside i
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.protocol.events import How
+from engine_daemon.protocol.pieces import ProbeText
 from engine_daemon.protocol.values import CacheReport, ModelInfo, Sampler, Work
 from engine_daemon.protocol.worker import EngineOptions
 
@@ -149,4 +150,13 @@ class Backend(Protocol):
 
     def close(self) -> None:
         """Free everything."""
+        ...
+
+
+@runtime_checkable
+class ChecksTokenizer(Protocol):
+    """A backend that has a tokenizer of its own to compare ours with; not every one does."""
+
+    def check_probe(self, probe: Sequence[ProbeText]) -> None:
+        """InspectError when its own ids for one of these texts differ. After `load`."""
         ...
