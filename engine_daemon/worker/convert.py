@@ -5,8 +5,10 @@ Knows how a converted folder is filled and named; where it comes from is the cal
 
 import hashlib
 import json
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.model_store import models_folder
@@ -63,14 +65,17 @@ def fill_from_gguf(source: Path, folder: Path, progress: ProgressFn) -> None:
     from engine_daemon.worker.loading import loading_progress
 
     try:
-        with loading_progress(progress, {}, "convert", size):
+        with loading_progress(progress, {}, "convert", size), _counted_tensors(progress, size):
             model = AutoModelForCausalLM.from_pretrained(
                 str(source.parent),
                 gguf_file=source.name,
                 quantization_config=GgufConfig(dequantize=True),
                 dtype=torch.bfloat16,
             )
-        tokenizer = AutoTokenizer.from_pretrained(str(source.parent), gguf_file=source.name)
+            tokenizer = AutoTokenizer.from_pretrained(str(source.parent), gguf_file=source.name)
+            progress("write", 0, model.num_parameters() * 2)
+            model.save_pretrained(folder)
+            tokenizer.save_pretrained(folder)
     except (
         ValueError,
         KeyError,
@@ -85,8 +90,29 @@ def fill_from_gguf(source: Path, folder: Path, progress: ProgressFn) -> None:
             exit_code=Exit.MODEL,
             code="model",
         ) from error
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+
+
+@contextmanager
+def _counted_tensors(progress: ProgressFn, total: int) -> Iterator[None]:
+    """Report transformers' walk over the file's tensors, the long part of a conversion.
+
+    That module draws a bar of its own with no hook for it, so its `tqdm` is stood in for.
+    """
+    from transformers import modeling_gguf_pytorch_utils as reader
+
+    def counted(tensors: Iterable[Any], **_: object) -> Iterator[Any]:
+        done = 0
+        for tensor in tensors:
+            yield tensor
+            done = min(total, done + int(getattr(tensor, "n_bytes", 0)))
+            progress("convert", done, total)
+
+    bar = reader.tqdm
+    reader.tqdm = counted
+    try:
+        yield
+    finally:
+        reader.tqdm = bar
 
 
 def _whole_size(source: Path) -> int:
