@@ -34,7 +34,7 @@ from engine_daemon.protocol.events import (
 from engine_daemon.protocol.values import ModelInfo
 from engine_daemon.recording.columns import Columns
 from engine_daemon.recording.reader import Recording
-from engine_daemon.recording.rows import Flag
+from engine_daemon.recording.rows import NO_ID, Flag
 
 DoneReason = Literal["eos", "length", "context", "condition", "user", "timeout"]
 _FAULTS: Final = ("no_memory", "error", "engine_lost", "disk_full")
@@ -119,7 +119,7 @@ class JsonLines:
             "at": {"step": steps if pending else max(steps - 1, 0), "pending": pending},
             "steps": steps,
             "text": final_text(columns.contributed()),
-            "ids": columns.ids.tolist(),
+            "ids": [token for token in columns.ids if token != NO_ID],
         }
 
     def stopped_lines(self, stopped: Stopped) -> list[Line]:

@@ -231,7 +231,7 @@ class Columns(Rows):
         return [] if self.prompt is None else unpack_ints("I", self.prompt.ids)
 
     def path_ids(self) -> list[int]:
-        """Every id of the sequence: the prompt's, then the generated ones."""
+        """Every id of the sequence: the prompt's, then the generated ones (`NO_ID`: lost)."""
         return [*self.prompt_ids, *self.ids]
 
     def generated_packed(self) -> bytes:

@@ -181,7 +181,9 @@ def test_a_step_joins_its_two_events() -> None:
 
 def test_candidates_say_what_dropped_them_and_show_no_infinity() -> None:
     (line,) = lines_of(opened(), predicted(0, logsumexp=4.0), stepped(0), ending=False)
-    kept, dropped, masked = line["candidates"]  # type: ignore[misc]  # a list of three objects
+    candidates = line["candidates"]
+    assert isinstance(candidates, list)
+    kept, dropped, masked = candidates
     assert (kept["logit"], kept["final_prob"], kept["dropped_by"]) == (3.5, 1.0, None)
     assert dropped == {
         "id": 66,
@@ -377,6 +379,17 @@ def test_a_step_that_lost_an_event_is_left_out(tmp_path: Path) -> None:
         with Recording.open(tmp_path / "a.lir") as recording:
             lines = list(export(recording))
         assert [line["step"] for line in lines if line["event"] == "step"] == left
+        assert lines[-1]["steps"] == 4
+
+
+def test_an_id_nobody_knows_is_not_made_up(tmp_path: Path) -> None:
+    log = session([b"A", b"B", b"C"])
+    frames = framed(packed(log))
+    b_stepped = next(i for i, x in enumerate(log) if isinstance(x, e.Stepped) and x.step == 1)
+    (tmp_path / "a.lir").write_bytes(b"".join([*frames[:b_stepped], *frames[b_stepped + 1 :]]))
+    with Recording.open(tmp_path / "a.lir") as recording:
+        *_, done = export(recording)
+    assert (done["ids"], done["text"]) == ([65, 67], "AC")
 
 
 def test_an_exported_recording_is_what_was_printed_live(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Bytes of tokens as text: nothing lost, nothing invented, never empty."""
 
 import re
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -35,7 +36,7 @@ def test_text_cut_anywhere_is_whole_again(text: str, data: st.DataObject) -> Non
     raw = text.encode()
     cuts = sorted(data.draw(st.lists(st.integers(0, len(raw)), max_size=5)))
     edges = [0, *cuts, len(raw)]
-    pieces = [raw[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    pieces = [raw[a:b] for a, b in pairwise(edges)]
     assert final_text(pieces) == text
 
 
@@ -44,11 +45,7 @@ def test_any_bytes_become_text_that_can_be_encoded(raw: bytes) -> None:
     text = readable(raw)
     assert text
     text.encode()
-    assert (
-        raw.decode("utf-8", "replace").count("\ufffd") == 0
-        or "\ufffd" not in text
-        or ("\ufffd".encode() in raw)
-    )
+    assert text.count("\ufffd") == raw.count("\ufffd".encode())
 
 
 @given(st.lists(st.one_of(st.text(alphabet="aé☃𝄞", min_size=1), st.binary(min_size=1))))
