@@ -16,6 +16,7 @@ from torch import Tensor
 from transformers.cache_utils import get_layer_types_and_kwargs
 
 from engine_daemon.errors import Exit, InspectError
+from engine_daemon.protocol.pieces import ProbeText
 from engine_daemon.protocol.values import ModelInfo, Work
 from engine_daemon.protocol.worker import EngineOptions
 from engine_daemon.worker import models
@@ -25,6 +26,7 @@ from engine_daemon.worker.checkpoint import Checkpoint, check_folder, refuse
 from engine_daemon.worker.costs import Costs, costs_of
 from engine_daemon.worker.loading import choose_device, dtype_word, load_model
 from engine_daemon.worker.probe import RowDistribution
+from engine_daemon.worker.tokenizer_check import check_tokenizer
 
 
 class HfBackend:
@@ -35,6 +37,7 @@ class HfBackend:
 
     def __init__(self) -> None:
         self._model: Any = None
+        self._folder = Path()
         self._device = torch.device("cpu")
         self._vocabulary = 0
         self._limit: int | None = None
@@ -51,7 +54,8 @@ class HfBackend:
     def load(self, options: EngineOptions, model_dir: str, progress: ProgressFn) -> Loaded:
         """Load the checkpoint in `model_dir` and run it once. Raises InspectError (exit 3)."""
         started = time.monotonic()
-        checkpoint = check_folder(Path(model_dir))
+        self._folder = Path(model_dir)
+        checkpoint = check_folder(self._folder)
         self._device = choose_device(options)
         self._model = load_model(checkpoint, options, self._device, progress)
         self._read_shape(options)
@@ -62,6 +66,10 @@ class HfBackend:
             weights_id=checkpoint.weights_id(),
             eos_ids=self._eos_ids(),
         )
+
+    def check_probe(self, probe: Sequence[ProbeText]) -> None:
+        """Compare the tokens process's ids with transformers'. Raises InspectError (exit 3)."""
+        check_tokenizer(self._folder, probe)
 
     def _read_shape(self, options: EngineOptions) -> None:
         arguments = inspect.signature(self._model.forward).parameters
