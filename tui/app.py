@@ -21,7 +21,7 @@ from tui.commands import ActionProvider
 from tui.screens.main import MainScreen
 from tui.source import OpenSource
 from tui.text import show_text
-from tui.theming import DEFAULT_THEME, TERMINAL_ROLES, read_themes
+from tui.theming import DEFAULT_THEME, TERMINAL_ROLES, offered, read_themes
 from tui.view import View
 
 
@@ -55,13 +55,12 @@ class InspectApp(App[InspectError]):
         self._wanted = session
         self.view = View()
         self.main = MainScreen(self.view, observe=observe)
-        themes = read_themes(config)
-        self.our_themes = [*themes, "ansi-dark", "ansi-light"]
-        for one in themes.values():
+        for one in read_themes(config).values():
             self.register_theme(one)
-        if theme is not None and theme not in self.available_themes:
+        names = offered(self.available_themes)
+        if theme is not None and theme not in names:
             raise InspectError(
-                f"no theme named {show_text(theme)}", f"There are: {', '.join(self.our_themes)}"
+                f"no theme named {show_text(theme)}", f"There are: {', '.join(names)}"
             )
         self.theme = theme or DEFAULT_THEME
 

@@ -9,6 +9,7 @@ from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 
 from tui.keymap import ACTIONS, key_name
+from tui.theming import offered
 
 
 class ActionProvider(Provider):
@@ -23,9 +24,9 @@ class ActionProvider(Provider):
             for a in ACTIONS
             if a.palette and a.scope in ("main", focused)
         ]
-        names = sorted(name for name in self.app.available_themes if "textual" not in name)
         return entries + [
-            (f"theme: {name}", f"app.use_theme('{name}')", "Use this theme") for name in names
+            (f"theme: {name}", f"app.use_theme('{name}')", "Use this theme")
+            for name in offered(self.app.available_themes)
         ]
 
     async def discover(self) -> Hits:

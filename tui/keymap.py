@@ -27,8 +27,9 @@ SCOPES: Final[dict[Scope, str]] = {
 class Action:
     """One thing a key does. `name` is the method `action_<name>` of the scope's class.
 
-    `keys` in Textual's names; `shown` as the footer prints the first of them; `footer` whether it
-    is there at all; `palette` whether the command palette offers it.
+    `keys` in Textual's names; `shown` as the footer prints the first of them; `footer` its place
+    there (0 = none; the last ones go first when there is little room);
+    `palette` whether the command palette offers it.
     """
 
     name: str
@@ -37,7 +38,7 @@ class Action:
     help: str
     scope: Scope = "main"
     shown: str = ""
-    footer: bool = False
+    footer: int = 0
     palette: bool = True
     priority: bool = False
 
@@ -54,21 +55,21 @@ ACTIONS: Final[tuple[Action, ...]] = (
         "pause/run",
         "Run the session, or pause it at the next token",
         shown="space",
-        footer=True,
+        footer=1,
     ),
     Action(
         "step",
         ("s",),
         "step",
         "At the head: commit one token (10s: ten). Behind it: move the cursor on",
-        footer=True,
+        footer=2,
     ),
     Action(
         "back",
         ("S",),
         "back",
         "Move the cursor one step back (10S: ten); the engine does nothing",
-        footer=True,
+        footer=3,
     ),
     Action("cursor_left", ("left", "h"), "cursor left", "Cursor one step back", palette=False),
     Action(
@@ -78,21 +79,21 @@ ACTIONS: Final[tuple[Action, ...]] = (
         "Cursor one step on; never commits a token",
         palette=False,
     ),
-    Action("follow", ("f",), "follow", "Keep the cursor at the head, or let it stand", footer=True),
-    Action("first", ("g", "home"), "first", "Cursor to the first step", shown="g", footer=True),
-    Action("last", ("G", "end"), "last", "Cursor to the head", shown="G", footer=True),
+    Action("follow", ("f",), "follow", "Keep the cursor at the head, or let it stand", footer=9),
+    Action(
+        "first", ("g", "home"), "first/last", "Cursor to the first step", shown="g/G", footer=12
+    ),
+    Action("last", ("G", "end"), "last", "Cursor to the head"),
     Action(
         "new_prompt",
         ("ctrl+n",),
         "new prompt",
         "Open a session on another prompt",
         shown="^n",
-        footer=True,
+        footer=7,
     ),
-    Action(
-        "sampler", ("p",), "sampler", "Set temperature, top-k, top-p, min-p, seed …", footer=True
-    ),
-    Action("sessions", ("t",), "sessions", "Choose another session", footer=True),
+    Action("sampler", ("p",), "sampler", "Set temperature, top-k, top-p, min-p, seed …", footer=8),
+    Action("sessions", ("t",), "sessions", "Choose another session", footer=10),
     Action("copy", ("y",), "copy", "Copy the text so far (through the terminal, OSC 52)"),
     Action(
         "next_pane",
@@ -106,14 +107,14 @@ ACTIONS: Final[tuple[Action, ...]] = (
     ),
     Action("zoom", ("z",), "zoom", "Give the focused pane the whole screen, or take it back"),
     Action("theme", ("T",), "theme", "Use the next theme"),
-    Action("help", ("question_mark", "f1"), "help", "This list", shown="?", footer=True),
+    Action("help", ("question_mark", "f1"), "help", "This list", shown="?", footer=5),
     Action(
         "palette",
         ("colon", "ctrl+p"),
         "palette",
         "Find an action by its name",
         shown=":",
-        footer=True,
+        footer=11,
         palette=False,
     ),
     Action(
@@ -131,7 +132,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
         "quit",
         "Leave at once; daemon and session go on",
         shown="q",
-        footer=True,
+        footer=6,
     ),
     Action("line_up", ("up", "k"), "line up", "Cursor to the line above", "sequence"),
     Action("line_down", ("down", "j"), "line down", "Cursor to the line below", "sequence"),
@@ -147,7 +148,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
         "force",
         "Append the highlighted candidate at the pending step, whatever its probability",
         "next",
-        footer=True,
+        footer=4,
     ),
     Action("unit", ("u",), "unit", "Show probability, log-probability or logit", "next"),
     Action("token_up", ("up", "k"), "up", "Cursor one token back", "tokens"),
@@ -162,7 +163,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
         "Open a session on this prompt, paused at its first distribution",
         "prompt",
         shown="^s",
-        footer=True,
+        footer=1,
         priority=True,
     ),
     Action(
@@ -172,7 +173,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
         "Back to the main screen",
         "prompt",
         shown="esc",
-        footer=True,
+        footer=3,
     ),
     Action(
         "apply",
@@ -181,7 +182,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
         "Use this sampler from the pending step on",
         "sampler",
         shown="^s",
-        footer=True,
+        footer=1,
         priority=True,
     ),
     Action(
@@ -191,7 +192,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
         "Back to the main screen",
         "sampler",
         shown="esc",
-        footer=True,
+        footer=3,
     ),
     Action(
         "attach",
@@ -199,7 +200,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
         "open",
         "Show the highlighted session",
         "sessions",
-        footer=True,
+        footer=1,
         palette=False,
     ),
     Action(
@@ -208,7 +209,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
         "close",
         "Close the highlighted session; its recording stays",
         "sessions",
-        footer=True,
+        footer=2,
     ),
     Action(
         "cancel",
@@ -217,7 +218,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
         "Back to the main screen",
         "sessions",
         shown="esc",
-        footer=True,
+        footer=3,
     ),
 )
 """The table. Other screens and panes have their own scope; a key is used once in a scope."""
@@ -254,7 +255,7 @@ def bindings(scope: Scope) -> list[BindingType]:
             action.label,
             id=f"{action.id}.{key}" if number else action.id,
             key_display=action.shown or key_name(key),
-            show=action.footer and number == 0,
+            show=action.footer > 0 and number == 0,
             tooltip=action.help,
             priority=action.priority,
         )

@@ -145,6 +145,13 @@ def read_themes(config: Path | None = None) -> dict[str, Theme]:
     return themes
 
 
+def offered(available: Mapping[str, Theme]) -> list[str]:
+    """The themes to choose from: those with our roles, and the terminal's own palette."""
+    return sorted(
+        name for name, theme in available.items() if theme.ansi or "cursor-step" in theme.variables
+    )
+
+
 def contrast(one: str, other: str) -> float:
     """WCAG contrast ratio of two colours, 1 … 21."""
     lights = sorted(_luminance(Color.parse(colour)) for colour in (one, other))

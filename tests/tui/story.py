@@ -7,7 +7,7 @@ import asyncio
 import math
 from collections.abc import AsyncIterator, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from engine_daemon.client import LinkLost, Update
 from engine_daemon.errors import InspectError
@@ -158,7 +158,8 @@ class Story:
         )
         self.add(self._prompt_set())
 
-    def _base(self) -> dict[str, int]:
+    def _base(self) -> Any:
+        """The fields of every event."""
         self._t += 1
         return {"t_ns": self._t, "wall_ns": self._t, "step": self.step}
 

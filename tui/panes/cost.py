@@ -116,9 +116,10 @@ class CostPane(Pane):
             right = [
                 Segment("⠶ ", palette.plot),
                 Segment("measured", palette.base),
-                Segment(f"  {MARK} ", palette.mark),
-                Segment("after a pause", palette.base),
             ]
+        if self._pauses and self._mode != "total":
+            right.append(Segment(f"  {MARK} ", palette.mark))
+            right.append(Segment("after a pause", palette.base))
         if self._prefill is not None:
             read, spent = self._prefill
             right.append(Segment(f"  prefill {read}: {millis(spent)}", palette.muted))

@@ -15,7 +15,7 @@ from textual.message import Message
 from engine_daemon.protocol.values import CandidateRow
 from tui.keymap import Scope, bindings
 from tui.panes.base import Line, Pane, empty, spread
-from tui.text import DASH, SafeText, fit, percent, token
+from tui.text import DASH, SafeText, fit, percent, token, width
 from tui.view import Detail
 from tui.widgets.bars import bar
 from tui.widgets.top import Top
@@ -23,7 +23,9 @@ from tui.widgets.top import Top
 Unit = Literal["prob", "logprob", "logit"]
 _UNITS: Final[tuple[Unit, ...]] = ("prob", "logprob", "logit")
 _NARROW: Final = 46
-"""Cells below which the reason a candidate was dropped takes the place of its final value."""
+"""Cells below which words are shortened."""
+_FIXED: Final = 5 + 8 + 9
+"""Cells of mark and number, raw and final value."""
 
 
 class NextTokenPane(Pane):
@@ -64,7 +66,7 @@ class NextTokenPane(Pane):
         lines += [self._row(detail, self._first + k, row, columns) for k, row in enumerate(shown)]
         lines += [chosen_row] if chosen_row else []
         if spare > 2:
-            lines.append(self._rest(detail, top, columns))
+            lines.append(self._rest(detail, columns))
             room = rows - len(lines) - 1
             lines += [[] for _ in range(room)]
             lines.append(self._full(detail, top, columns))
@@ -108,24 +110,21 @@ class NextTokenPane(Pane):
         right = [Segment(f"position {predicted.position}", palette.muted)]
         return spread(left, right, columns, palette)
 
-    def _sizes(self, columns: int) -> tuple[int, int, int]:
-        """Cells of token, why and bar."""
-        why = 7 if columns >= _NARROW else 0
-        fixed = 5 + 8 + 9 + why
-        left = max(columns - fixed, 6)
-        piece = min(max(left * 3 // 5, 6), 20)
-        return piece, why, max(left - piece - 1, 0)
+    def _sizes(self, columns: int) -> tuple[int, int]:
+        """Cells of token and bar."""
+        left = max(columns - _FIXED, 6)
+        piece = min(max(left // 2, 6), 20)
+        return piece, max(left - piece, 0)
 
     def _heading(self, columns: int) -> Line:
-        piece, why, room = self._sizes(columns)
+        piece, _ = self._sizes(columns)
         unit = {"prob": "raw p", "logprob": "log p", "logit": "logit"}[self._unit]
         words = f"   # {fit(SafeText('token'), piece)}{unit:>8}{'final':>9}"
-        words += f" {'dropped':<{why - 1}}" if why else ""
-        return [Segment(fit(SafeText(words), columns - room), self.palette.muted)]
+        return [Segment(fit(SafeText(words), columns), self.palette.muted)]
 
     def _row(self, detail: Detail, number: int, row: CandidateRow, columns: int) -> Line:
         palette = self.palette
-        piece, why, room = self._sizes(columns)
+        piece, room = self._sizes(columns)
         chosen = detail.stepped is not None and row.id == detail.stepped.id
         prob = self._prob(detail, row)
         base = self._row_style(number, chosen, row)
@@ -133,17 +132,15 @@ class NextTokenPane(Pane):
         token_style = palette.special if row.special and base is palette.base else base
         name = fit(token(row.piece), piece)
         label = name.rstrip() or name
+        values = fit(self._value(detail, row), 8, right=True)
+        values = SafeText(values + fit(self._final(row), 9, right=True))
         line = [
             Segment(f"{mark}{number + 1:>3} ", base),
             Segment(label, token_style),
-            Segment(name[len(label) :] + fit(self._value(detail, row), 8, right=True), base),
-            Segment(fit(self._final(row, why), 9, right=True), base),
+            Segment(name[len(label) :] + values, base),
         ]
-        if why:
-            line.append(Segment(fit(SafeText(f" {row.dropped_by.word or ''}"), why), base))
-        if room:
-            style = palette.by_prob(prob)
-            line.append(Segment(" " + bar(prob, room - 1), style))
+        if room > 2:
+            line.append(Segment(" " + bar(prob, room - 1), palette.by_prob(prob)))
         return line
 
     def _row_style(self, number: int, chosen: bool, row: CandidateRow) -> Style:
@@ -170,8 +167,9 @@ class NextTokenPane(Pane):
             case "logit":
                 return SafeText(f"{row.logit:.3f}")
 
-    def _final(self, row: CandidateRow, why: int) -> SafeText:
-        if row.final_logprob == -math.inf and not why and row.dropped_by.word:
+    def _final(self, row: CandidateRow) -> SafeText:
+        """What the pick used; 0 and the filter's name for a candidate that was dropped."""
+        if row.final_logprob == -math.inf and row.dropped_by.word is not None:
             return SafeText(f"0 {row.dropped_by.word}")
         return percent(math.exp(min(row.final_logprob, 0.0)))
 
@@ -180,45 +178,49 @@ class NextTokenPane(Pane):
         stepped = detail.stepped
         if stepped is None or top.find(stepped.id) is not None:
             return None
-        piece, _, _ = self._sizes(columns)
+        piece, room = self._sizes(columns)
         prob = math.exp(min(stepped.logit - detail.predicted.logsumexp, 0.0))
         final = percent(math.exp(min(stepped.final_logprob, 0.0)))
-        words = f"●{stepped.rank:>3} {fit(token(stepped.piece), piece)}"
+        rank = fit(SafeText(str(stepped.rank)), 4, right=True)
+        words = f"●{rank}{' ' if stepped.rank < 10_000 else ''}{fit(token(stepped.piece), piece)}"
         words += fit(percent(prob), 8, right=True) + fit(final, 9, right=True)
-        return [Segment(fit(SafeText(f"{words} {stepped.how}"), columns), self.palette.chosen)]
+        line = [Segment(fit(SafeText(words), columns - room), self.palette.chosen)]
+        if room > 2:
+            line.append(Segment(" " + bar(prob, room - 1), self.palette.by_prob(prob)))
+        return line
 
-    def _rest(self, detail: Detail, top: Top, columns: int) -> Line:
-        piece, _, room = self._sizes(columns)
+    def _rest(self, detail: Detail, columns: int) -> Line:
+        """The mass outside the candidates."""
+        piece, room = self._sizes(columns)
         prob = detail.predicted.tail_prob
-        ties = "  (ties cut)" if detail.predicted.ties_cut else ""
-        name = fit(SafeText("everything else"), piece + (0 if piece >= 15 else 15 - piece))
-        value = fit(percent(prob), max(8 - max(15 - piece, 0), 8), right=True)
-        palette = self.palette
-        line = [Segment(f"   … {name}{value}", palette.muted)]
-        used = 5 + len(name) + len(value)
-        gap = max(columns - room - used, 0)
-        if room:
-            line += [
-                Segment(" " * gap, palette.base),
-                Segment(" " + bar(prob, room - 1), palette.muted),
-            ]
-        elif ties:
-            line.append(Segment(ties, palette.muted))
+        name = SafeText("everything else")
+        if width(name) > piece:
+            name = SafeText("the rest" if piece >= 8 else "rest")
+        line = [
+            Segment(f"   … {fit(name, piece)}", self.palette.muted),
+            Segment(fit(percent(prob), 8, right=True), self.palette.muted),
+            Segment(f"{'ties cut' if detail.predicted.ties_cut else '':>9}", self.palette.muted),
+        ]
+        if room > 2:
+            line.append(Segment(" " + bar(prob, room - 1), self.palette.muted))
         return line
 
     def _full(self, detail: Detail, top: Top, columns: int) -> Line:
-        """What is to be said of the highlighted candidate."""
+        """What is to be said of the highlighted candidate, as much as fits whole."""
         row = top.row(self._highlight)
         if row is None:
             return []
         stepped = detail.stepped
-        words = f"id {row.id} · {row.piece[:12].hex(' ') or '∅'} · logit {row.logit:.2f}"
+        parts = [f"id {row.id}"]
         if stepped is not None and stepped.id == row.id:
-            words += f" · {stepped.how}"
-            words += "" if stepped.draw is None else f", u {stepped.draw:.4f}"
+            parts.append(stepped.how)
+            parts += [] if stepped.draw is None else [f"u {stepped.draw:.4f}"]
         elif self.has_focus and stepped is None and not self.view.running:
-            words += " · enter forces it"
-        return [Segment(fit(SafeText(words), columns), self.palette.muted)]
+            parts.append("enter forces it")
+        parts += [f"logit {row.logit:.2f}", row.piece[:16].hex(" ") or DASH]
+        while len(parts) > 1 and len(" · ".join(parts)) > columns:
+            parts.pop()
+        return [Segment(" · ".join(parts), self.palette.muted)]
 
     # Keys -------------------------------------------------------------------------------------
 

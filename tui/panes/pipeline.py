@@ -82,7 +82,7 @@ class PipelinePane(Pane):
         return [
             Segment("probe ", self.palette.base),
             Segment(millis(predicted.probe_ms), self.palette.muted),
-            Segment("  step ", self.palette.base),
+            Segment("  total ", self.palette.base),
             Segment(total, self.palette.muted),
         ]
 

@@ -15,7 +15,7 @@ from tui.panes.base import Line, Pane, empty
 from tui.text import DASH, SafeText, fit, percent, token
 
 _HEAD = ("step", "id", "token", "p", "rank", "entropy", "pick", "ms", "bytes")
-_WIDTHS = (6, 7, 16, 8, 6, 8, 8, 8, 11)
+_WIDTHS = (5, 6, 15, 7, 5, 7, 7, 6, 11)
 _RIGHT = (True, True, False, True, True, True, False, True, False)
 
 

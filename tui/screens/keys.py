@@ -33,8 +33,9 @@ class KeysBar(Widget):
         self._colours = None
 
     def _actions(self) -> list[Action]:
-        """Of the focused pane first, then of the screen."""
-        return [a for scope in self._scopes for a in in_scope(scope) if a.footer]
+        """Those with a place here, the more needed ones first."""
+        actions = [a for scope in self._scopes for a in in_scope(scope) if a.footer]
+        return sorted(actions, key=lambda action: action.footer)
 
     def render_line(self, y: int) -> Strip:
         """As many entries as fit whole."""

@@ -4,7 +4,7 @@ Puts panes together and turns actions into intents; what an intent sends is in `
 """
 
 from collections.abc import Coroutine
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from textual import events, on, work
 from textual.app import ComposeResult
@@ -25,15 +25,15 @@ from tui.panes import PANES
 from tui.panes.base import Pane
 from tui.panes.next_token import NextTokenPane
 from tui.screens.glance import Glance
-from tui.screens.help import HelpScreen
 from tui.screens.keys import KeysBar
-from tui.screens.prompt import PromptScreen, neutral
-from tui.screens.sampler import SamplerScreen
-from tui.screens.sessions import Chosen, SessionsScreen
 from tui.screens.status import StatusBar
 from tui.source import EventSource
 from tui.text import show_text
+from tui.theming import offered
 from tui.view import View
+
+if TYPE_CHECKING:  # dialogs are imported when they are opened: a quarter of the start otherwise
+    from tui.screens.sessions import Chosen
 
 _BEHIND: Final = ("tokens", "cost", "cache")
 """Panes that share one place on small terminals."""
@@ -64,7 +64,7 @@ class MainScreen(Screen[None]):
         self.source: EventSource | None = None
         self.feed: Feed | None = None
         self.control: Control | None = None
-        self.template = neutral(view.columns.sampler)
+        self.template = Open(prompt=PromptSpec(text=b""))
 
     def compose(self) -> ComposeResult:
         """Status, panes, keys."""
@@ -77,6 +77,12 @@ class MainScreen(Screen[None]):
 
     def on_mount(self) -> None:
         """NEXT TOKEN would force on enter: the text has the focus first."""
+        width, height = self.app.size
+        for size, places in (
+            (width, self.HORIZONTAL_BREAKPOINTS),
+            (height, self.VERTICAL_BREAKPOINTS),
+        ):
+            self.add_class(*self._get_breakpoint_classes(size, places))
         self._bring_forward(self._front)
         self.query_one("#sequence").focus()
 
@@ -277,9 +283,11 @@ class MainScreen(Screen[None]):
 
     def action_new_prompt(self) -> None:
         """Open a session on what is typed."""
+        from tui.screens.prompt import PromptScreen
+
         if self._ready():
-            template = self.template
-            self.app.push_screen(PromptScreen(template, self._count_tokens), self._opened)
+            screen = PromptScreen(self.template, self._count_tokens)
+            self.app.push_screen(screen, self._opened)
 
     async def _count_tokens(self, spec: PromptSpec) -> int:
         if self.source is None:
@@ -300,20 +308,24 @@ class MainScreen(Screen[None]):
 
     def action_sampler(self) -> None:
         """Other settings from the pending step on."""
+        from tui.screens.sampler import SamplerScreen
+
         if self._ready():
             self.app.push_screen(SamplerScreen(self.view.columns.sampler), self._sampled)
 
-    def _sampled(self, sampler: object) -> None:
-        if isinstance(sampler, Sampler) and self.control is not None:
+    def _sampled(self, sampler: Sampler | None) -> None:
+        if sampler is not None and self.control is not None:
             self._do(self.control.set_sampler(sampler))
 
     def action_sessions(self) -> None:
         """Choose another one."""
+        from tui.screens.sessions import SessionsScreen
+
         state = self.view.state
         sessions = [] if state is None else state.sessions
         self.app.push_screen(SessionsScreen(sessions, self.view.session), self._chose)
 
-    def _chose(self, chosen: Chosen | None) -> None:
+    def _chose(self, chosen: "Chosen | None") -> None:
         if chosen is None or self.feed is None or self.control is None:
             return
         if chosen.do == "attach":
@@ -329,13 +341,14 @@ class MainScreen(Screen[None]):
 
     def action_theme(self) -> None:
         """The next theme."""
-        names = sorted(name for name in self.app.available_themes if "textual" not in name)
-        ours = [name for name in names if name in getattr(self.app, "our_themes", names)]
-        place = ours.index(self.app.theme) if self.app.theme in ours else -1
-        self.app.theme = ours[(place + 1) % len(ours)]
+        names = offered(self.app.available_themes)
+        place = names.index(self.app.theme) if self.app.theme in names else -1
+        self.app.theme = names[(place + 1) % len(names)]
 
     def action_help(self) -> None:
         """Every key."""
+        from tui.screens.help import HelpScreen
+
         self.app.push_screen(HelpScreen())
 
     def action_palette(self) -> None:

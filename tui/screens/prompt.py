@@ -7,19 +7,20 @@ from collections.abc import Awaitable, Callable
 
 from textual import work
 from textual.app import ComposeResult
-from textual.containers import Horizontal, Vertical
+from textual.containers import Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
-from textual.widgets import Label, Static, Switch
+from textual.widgets import Static
 
 from engine_daemon.errors import InspectError
 from engine_daemon.protocol.commands import Open
-from engine_daemon.protocol.values import PromptSpec, Sampler
+from engine_daemon.protocol.values import PromptSpec
 from tui.keymap import bindings
 from tui.screens.keys import KeysBar
 from tui.text import SafeText, show_text
 from tui.widgets.safe_area import SafeTextArea
 from tui.widgets.sampler_form import SamplerForm
+from tui.widgets.toggle import Toggle
 
 CountTokens = Callable[[PromptSpec], Awaitable[int]]
 
@@ -44,13 +45,8 @@ class PromptScreen(ModalScreen[Open | None]):
             )
             area.border_title = "prompt"
             yield area
-            with Horizontal(classes="field-row"):
-                yield Label(Content("chat template"), classes="field-label")
-                yield Switch(prompt.template, id="template", animate=False)
-                yield Static(
-                    Content("wrap it as a user's message, as the model was taught"),
-                    classes="field-hint",
-                )
+            hint = SafeText("wrap it as a user's message, as the model was taught")
+            yield Toggle(SafeText("chat template"), hint, prompt.template, "template")
             system = SafeTextArea(
                 (prompt.system or b"").decode("utf-8", "replace"),
                 id="system-text",
@@ -69,7 +65,7 @@ class PromptScreen(ModalScreen[Open | None]):
         area.move_cursor(area.document.end)
         self._template_changed()
 
-    def on_switch_changed(self) -> None:
+    def on_toggle_changed(self) -> None:
         """The template goes with its system message."""
         self._template_changed()
 
@@ -78,12 +74,12 @@ class PromptScreen(ModalScreen[Open | None]):
         self._count()
 
     def _template_changed(self) -> None:
-        on = self.query_one("#template", Switch).value
+        on = self.query_one("#template", Toggle).value
         self.query_one("#system-text", SafeTextArea).display = on
         self._count()
 
     def _spec(self) -> PromptSpec:
-        template = self.query_one("#template", Switch).value
+        template = self.query_one("#template", Toggle).value
         system = self.query_one("#system-text", SafeTextArea).text
         return PromptSpec(
             text=self.query_one("#prompt-text", SafeTextArea).text.encode("utf-8", "replace"),
@@ -137,8 +133,3 @@ class PromptScreen(ModalScreen[Open | None]):
     def action_cancel(self) -> None:
         """Leave without a session."""
         self.dismiss(None)
-
-
-def neutral(sampler: Sampler) -> Open:
-    """What the screen starts with when nothing was asked for."""
-    return Open(prompt=PromptSpec(text=b""), sampler=sampler)

@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from textual.app import ComposeResult
-from textual.containers import Grid, Horizontal, Vertical
+from textual.containers import Grid, Vertical
 from textual.content import Content
-from textual.widgets import Input, Label, Static, Switch
+from textual.widgets import Input, Label, Static
 
 from engine_daemon.errors import InspectError
 from engine_daemon.protocol.values import Sampler
+from tui.text import SafeText
+from tui.widgets.toggle import Toggle
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,18 +44,16 @@ FIELDS: Final = (
 
 
 class SamplerForm(Vertical):
-    """A switch for greedy and one input a field."""
+    """A toggle for greedy and one input a field."""
 
     def __init__(self, sampler: Sampler, form_id: str = "sampler-form") -> None:
         super().__init__(id=form_id)
         self._sampler = sampler
 
     def compose(self) -> ComposeResult:
-        """The switch, then label, input and hint a field."""
-        with Horizontal(classes="field-row"):
-            yield Label(Content("greedy"), classes="field-label")
-            yield Switch(self._sampler.greedy, id="greedy", animate=False)
-            yield Static(Content("always the most probable token"), classes="field-hint")
+        """The toggle, then label, input and hint a field."""
+        hint = SafeText("always the most probable token")
+        yield Toggle(SafeText("greedy"), hint, self._sampler.greedy, "greedy")
         with Grid(id="fields"):
             for field in FIELDS:
                 value = getattr(self._sampler, field.name)
@@ -62,7 +62,6 @@ class SamplerForm(Vertical):
                 yield Label(Content(field.label), classes="field-label")
                 yield Input(
                     text,
-                    placeholder=field.hint,
                     restrict=r"[0-9.\-]{0,20}",
                     id=f"field-{field.name}",
                     compact=True,
@@ -74,11 +73,10 @@ class SamplerForm(Vertical):
         """Dim what does not apply."""
         self._dim(self._sampler.greedy)
 
-    def on_switch_changed(self, event: Switch.Changed) -> None:
+    def on_toggle_changed(self, event: Toggle.Changed) -> None:
         """Greedy on or off."""
-        if event.switch.id == "greedy":
-            event.stop()
-            self._dim(event.value)
+        event.stop()
+        self._dim(event.toggle.value)
 
     def _dim(self, greedy: bool) -> None:
         for field in FIELDS:
@@ -87,7 +85,7 @@ class SamplerForm(Vertical):
 
     def value(self) -> Sampler:
         """The sampler; InspectError that names the field when one is wrong."""
-        greedy = self.query_one("#greedy", Switch).value
+        greedy = self.query_one("#greedy", Toggle).value
         values = {
             field.name: self._number(field) for field in FIELDS if not (greedy and field.draw)
         }
