@@ -64,8 +64,9 @@ def fill_from_gguf(source: Path, folder: Path, progress: ProgressFn) -> None:
 
     from engine_daemon.worker.loading import loading_progress
 
+    onward = _only_onward(progress)
     try:
-        with loading_progress(progress, {}, "convert", size), _counted_tensors(progress, size):
+        with loading_progress(onward, {}, "convert", size), _counted_tensors(onward, size):
             model = AutoModelForCausalLM.from_pretrained(
                 str(source.parent),
                 gguf_file=source.name,
@@ -76,20 +77,28 @@ def fill_from_gguf(source: Path, folder: Path, progress: ProgressFn) -> None:
             progress("write", 0, model.num_parameters() * 2)
             model.save_pretrained(folder)
             tokenizer.save_pretrained(folder)
-    except (
-        ValueError,
-        KeyError,
-        TypeError,
-        RuntimeError,
-        ImportError,
-        NotImplementedError,
-    ) as error:
+    except (InspectError, OSError):
+        raise
+    except Exception as error:  # tokenizers raises bare ones
         raise InspectError(
             f"{source.name} cannot be converted: {_first_line(error)}",
             "Use a GGUF of an architecture transformers can read, or a safetensors checkpoint",
             exit_code=Exit.MODEL,
             code="model",
         ) from error
+
+
+def _only_onward(progress: ProgressFn) -> ProgressFn:
+    """Some architectures are walked over twice, some once: the bytes shown never go back."""
+    furthest = 0
+
+    def onward(stage: str, done: int, total: int) -> None:
+        nonlocal furthest
+        if done > furthest:
+            furthest = done
+            progress(stage, done, total)
+
+    return onward
 
 
 @contextmanager

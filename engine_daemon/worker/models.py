@@ -38,7 +38,7 @@ def display_name(model: str) -> str:
 def _find(options: EngineOptions, progress: ProgressFn) -> Path:
     name = options.model
     path = Path(name).expanduser()
-    if path.is_dir():
+    if name and path.is_dir():
         return path
     if name.endswith(".gguf"):
         if path.is_file():

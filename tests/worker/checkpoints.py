@@ -112,9 +112,9 @@ def save_tiny_gguf(path: Path) -> Path:
     """A llama of two layers in GGUF, fp32, with a byte-level tokenizer and a chat template."""
     import gguf
     import numpy as np
-    from transformers.models.gpt2.tokenization_gpt2 import bytes_to_unicode
+    from tokenizers.pre_tokenizers import ByteLevel
 
-    tokens = ["<|a|>", "<|b|>", "<|c|>", *bytes_to_unicode().values()]
+    tokens = ["<|a|>", "<|b|>", "<|c|>", *sorted(ByteLevel.alphabet()), "ab"]
     width, heads, ffn = 32, 2, 48
     random = np.random.default_rng(3)
     writer = gguf.GGUFWriter(str(path), "llama")
