@@ -27,6 +27,7 @@ SUFFIX: Final = ".lir"
 TITLE_CHARACTERS: Final = 60
 HISTORY: Final = ("user", "run", "rejected")
 """Who closes a session for good (`Closed.by`); one that the daemon closed is open again later."""
+_READ_BYTES: Final = 1024 * 1024
 _LAST_FRAME_WINDOW: Final = 4096
 """A `Closed` frame is far smaller."""
 _CROCKFORD: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -199,28 +200,32 @@ class SessionStore:
             try:
                 if not _was_closed(path):
                     self._reopen(path)
-            except (OSError, InspectError) as error:
+            except (OSError, InspectError, WireError) as error:
                 _log.warning("not re-opened: %s", error)
 
     def _reopen(self, path: Path) -> None:
         log = LogWriter.reopen(path, owner=(host(), self._paths.name))
-        columns = Columns()
-        for seq, packed in log.read(0, log.head, log.size):
-            columns.apply(seq, packed)
-        session = Session(path.stem, log, columns, self._syncer)
-        was_running = columns.status == "running"
-        session.append(ev.Reopened(epoch=self._epoch, lost_bytes=log.lost_bytes, **stamp()))
-        if was_running:
-            session.append(
-                ev.Stopped(
-                    reason="engine_lost",
-                    pending=columns.pending is not None,
-                    message="the daemon was restarted",
-                    branch=columns.place.branch,
-                    step=columns.place.step,
-                    **stamp(),
+        try:
+            columns = _fold(log)
+            session = Session(path.stem, log, columns, self._syncer)
+            was_running = columns.status == "running"
+            session.append(ev.Reopened(epoch=self._epoch, lost_bytes=log.lost_bytes, **stamp()))
+            if was_running:
+                place, pending = columns.place, columns.pending is not None
+                session.append(
+                    ev.Stopped(
+                        reason="engine_lost",
+                        pending=pending,
+                        message="the daemon was restarted",
+                        branch=place.branch,
+                        step=place.step,
+                        **stamp(),
+                    )
                 )
-            )
+        except BaseException:
+            self._syncer.forget(path.stem)
+            log.close()
+            raise
         if columns.prompt is None and columns.limits is not None:
             session.unsent = columns.limits.prompt
         self._sessions[path.stem] = session
@@ -244,6 +249,13 @@ class SessionStore:
             except LogError as error:
                 _log.error("closing %s: %s", session.id, error)
         self._sessions.clear()
+
+
+def _fold(log: LogWriter) -> Columns:
+    columns = Columns()
+    while columns.next < log.head:
+        columns.extend(log.read(columns.next, log.head, _READ_BYTES))
+    return columns
 
 
 def _was_closed(path: Path) -> bool:

@@ -120,7 +120,7 @@ class EngineSide:
             if self._may_restart(TOKENS):
                 self._start_tokens()
             else:
-                self.seats.encoder.fail("engine", "the tokens process keeps ending")
+                self._give_up("the tokens process keeps ending")
         if self._worker is not None and (ending := self._worker.ending()) is not None:
             self._worker.close()
             self._worker = None
@@ -137,14 +137,22 @@ class EngineSide:
         elif self._may_restart(WORKER):
             self._start_worker()
         else:
-            self._set(
-                word="dead",
-                pid=None,
-                code="engine_lost",
-                message=f"the engine {ending}, {RESTARTS} restarts did not help",
-                hint="Look at `llm-inspect daemon logs`, then `llm-inspect daemon restart`",
-            )
-            self.fatal = not self._ever_ready
+            self._give_up(f"the engine {ending}, {RESTARTS} restarts did not help")
+
+    def _give_up(self, message: str) -> None:
+        """Nothing more is started: the daemon stays with its history, unless it never had any."""
+        self._failed = True
+        self.seats.encoder.fail("engine", message)
+        self._set(
+            word="dead",
+            pid=None,
+            code="engine_lost",
+            message=message,
+            hint="Look at `llm-inspect daemon logs`, then `llm-inspect daemon restart`",
+        )
+        if self._worker is not None:
+            self._worker.kill()
+        self.fatal = not self._ever_ready
 
     def _may_restart(self, module: str) -> bool:
         now = time.monotonic()

@@ -13,7 +13,7 @@ from engine_daemon.protocol.codec import unpack_event
 from engine_daemon.protocol.values import DroppedBy, PromptSpec, Sampler
 from tests.daemons import Daemon, Watch, attached, running_daemon, watching
 
-SLOW = "scripted:rate=200"
+SLOW = "scripted:rate=200,context=5000"
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,418 @@
+"""What breaks: worker, tokens process, hub, terminal, files in the way, garbage on the socket."""
+
+import asyncio
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import zmq
+
+from engine_daemon.client import DaemonClient, is_running
+from engine_daemon.errors import Exit, InspectError
+from engine_daemon.launch import start_daemon, wait_ready
+from engine_daemon.protocol import commands as cmd
+from engine_daemon.protocol import events as ev
+from engine_daemon.protocol.codec import MAGIC, decode_body, open_envelope, seal, unpack_event
+from engine_daemon.protocol.values import PromptSpec, Sampler
+from tests.daemons import (
+    Daemon,
+    attached,
+    directories,
+    running_daemon,
+    wait_for,
+    watching,
+)
+
+SLOW = "scripted:rate=200"
+
+
+def children(pid: int) -> dict[str, psutil.Process]:
+    """The daemon's children by role."""
+    found = {}
+    for process in psutil.Process(pid).children():
+        line = " ".join(process.cmdline())
+        for role in ("tokens", "worker"):
+            if f"engine_daemon.{role}" in line:
+                found[role] = process
+    return found
+
+
+def gone(process: psutil.Process) -> bool:
+    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+
+
+async def test_a_worker_killed_in_a_run_is_started_again_and_the_session_goes_on() -> None:
+    sampler = Sampler(greedy=False, temperature=1.0, seed=5)
+    with running_daemon(SLOW) as daemon:
+        async with watching(daemon.paths, sampler=sampler, run_to=40) as undisturbed:
+            expected = (await undisturbed.standing(40)).ids.tolist()
+        async with watching(daemon.paths, sampler=sampler, run_to=None) as watch:
+            await watch.until(lambda c: len(c) >= 5)
+            children(daemon.pid)["worker"].kill()
+            columns = await watch.until(lambda c: c.status == "paused")
+            assert columns.lost is not None
+            assert (columns.lost.signal, columns.lost.exit_code) == ("SIGKILL", None)
+            assert columns.stop is not None
+            assert columns.stop.reason == "engine_lost"
+            engine = watch.client.state.engine.engine
+            await watch.until(lambda _: watch.client.state.engine.word == "ready")
+            assert watch.client.state.engine.engine == max(engine, 2)
+            await watch.run_to(40)
+            columns = await watch.standing(40)
+            assert columns.ids.tolist() == expected
+            starts = [
+                event.engine
+                for _, packed in watch.events
+                if isinstance(event := unpack_event(packed), ev.EngineStarted)
+            ]
+            assert starts == [1, 2]
+
+
+async def test_a_worker_that_keeps_dying_is_given_up_and_history_stays() -> None:
+    with running_daemon(SLOW) as daemon:
+        async with watching(daemon.paths, run_to=3) as watch:
+            await watch.standing(3)
+            for start in range(1, 5):
+                engine = watch.client.state.engine
+                assert (engine.word, engine.engine) == ("ready", start)
+                children(daemon.pid)["worker"].kill()
+                await watch.until(
+                    lambda _, n=start: (
+                        watch.client.state.engine.word == "dead"  # type: ignore[misc]
+                        or (watch.client.state.engine.engine, watch.client.state.engine.word)
+                        == (n + 1, "ready")
+                    )
+                )
+            assert watch.client.state.engine.word == "dead"
+            with pytest.raises(InspectError) as caught:
+                await watch.run_to(None)
+            assert caught.value.code == "no_engine"
+            async with attached(daemon.paths, watch.session) as late:
+                await late.until(lambda c: len(c) == 3)
+
+
+async def test_the_tokens_process_is_started_again() -> None:
+    with running_daemon(SLOW) as daemon:
+        async with DaemonClient(daemon.paths) as client:
+            children(daemon.pid)["tokens"].kill()
+            reply = await client.command(cmd.Open(prompt=PromptSpec(text=b"after the kill")))
+            assert reply.session is not None
+            async with attached(daemon.paths, reply.session) as watch:
+                columns = await watch.standing(0)
+                assert b"".join(t.piece for t in columns.prompt_tokens) == b"after the kill"
+
+
+async def test_hello_is_answered_while_the_model_loads() -> None:
+    with directories():
+        daemon = Daemon("scripted:load_ms=600000").start(wait="hub")
+        try:
+            async with asyncio.timeout(1.0):
+                async with DaemonClient(daemon.paths) as client:
+                    assert client.state.engine.word in ("starting", "loading")
+        finally:
+            daemon.stop()
+
+
+@pytest.mark.parametrize("state", ["loading", "paused", "running"])
+async def test_stop_is_clean_within_two_seconds(state: str) -> None:
+    model = "scripted:load_ms=600000" if state == "loading" else SLOW
+    with directories():
+        daemon = Daemon(model).start(wait="hub")
+        pid = daemon.pid
+        async with watching(daemon.paths, run_to=None if state == "running" else 0) as watch:
+            if state != "loading":
+                await watch.until(lambda c: len(c) > 3 if state == "running" else bool(c.stop))
+            family = [psutil.Process(pid), *children(pid).values()]
+            begin = time.monotonic()
+            os.kill(pid, signal.SIGTERM)
+            wait_for(lambda: all(gone(process) for process in family), 10)
+            took = time.monotonic() - begin
+            path = daemon.paths.recordings / f"{watch.session}.lir"
+        assert took < 2.0
+        assert b"Closed" in path.read_bytes()[-200:]
+        assert not is_running(daemon.paths)
+
+
+async def test_stop_ends_a_worker_that_does_not_listen() -> None:
+    with running_daemon(SLOW) as daemon:
+        worker = children(daemon.pid)["worker"]
+        worker.suspend()
+        begin = time.monotonic()
+        daemon.stop()
+        assert time.monotonic() - begin < 2.5
+        wait_for(lambda: gone(worker), 5)
+
+
+@pytest.mark.parametrize("moment_ms", [0, 40, 120, 400])
+def test_children_end_with_a_killed_hub(moment_ms: int) -> None:
+    with directories():
+        daemon = Daemon("scripted:load_ms=100").start(wait="hub")
+        family = list(children(daemon.pid).values())
+        assert len(family) == 2
+        deadline = time.monotonic() + moment_ms / 1000
+        wait_for(lambda: time.monotonic() >= deadline)
+        daemon.kill()
+        wait_for(lambda: all(gone(process) for process in family), 5)
+
+
+def test_the_daemon_survives_the_terminal_it_was_started_from() -> None:
+    """Own session, no terminal, stdio in its log: a SIGHUP to the starter's group misses it."""
+    with directories():
+        script = (
+            "from tests.daemons import Daemon\n"
+            "Daemon('scripted').start()\n"
+            "import os, signal\n"
+            "os.killpg(0, signal.SIGHUP)\n"
+        )
+        root = Path(__file__).parents[2]
+        ended = subprocess.run(
+            [sys.executable, "-c", script], cwd=root, start_new_session=True, check=False
+        )
+        assert ended.returncode == -signal.SIGHUP
+        daemon = Daemon()
+        try:
+            process = psutil.Process(daemon.pid)
+            assert os.getsid(process.pid) == process.pid
+            assert process.cwd() == "/"
+            assert process.terminal() is None
+            assert {os.readlink(f"/proc/{process.pid}/fd/{fd}") for fd in (1, 2)} == {
+                str(daemon.paths.log)
+            }
+        finally:
+            daemon.stop()
+
+
+def test_a_second_daemon_refuses_and_the_first_goes_on() -> None:
+    with running_daemon() as daemon:
+        pid = daemon.pid
+        with pytest.raises(InspectError) as caught:
+            start_daemon(daemon.paths, daemon.options)
+        assert caught.value.exit_code == Exit.DAEMON
+        assert daemon.pid == pid
+        asyncio.run(wait_ready(daemon.paths))
+
+
+def test_a_file_where_the_socket_should_be_is_left_untouched() -> None:
+    with directories():
+        daemon = Daemon()
+        daemon.paths.runtime.mkdir(parents=True, mode=0o700)
+        daemon.paths.viewer_socket.write_text("mine")
+        with pytest.raises(InspectError) as caught:
+            daemon.start()
+        assert caught.value.exit_code == Exit.DAEMON
+        assert daemon.paths.viewer_socket.read_text() == "mine"
+
+
+def test_a_runtime_directory_that_is_not_ours_alone_is_refused(tmp_path: Path) -> None:
+    with directories():
+        daemon = Daemon()
+        daemon.paths.runtime.parent.mkdir(parents=True)
+        daemon.paths.runtime.symlink_to(tmp_path)
+        with pytest.raises(InspectError, match="not a directory"):
+            daemon.start()
+        daemon.paths.runtime.unlink()
+        daemon.paths.runtime.mkdir()
+        daemon.paths.runtime.chmod(0o777)
+        with pytest.raises(InspectError, match="open to others"):
+            daemon.start()
+
+
+def test_sockets_and_files_are_private() -> None:
+    with running_daemon() as daemon:
+        paths = daemon.paths
+        assert paths.runtime.stat().st_mode & 0o777 == 0o700
+        private = (
+            paths.viewer_socket,
+            paths.engine_socket,
+            paths.connection,
+            paths.lock,
+            paths.log,
+        )
+        for path in private:
+            assert path.stat().st_mode & 0o077 == 0, path
+
+
+def test_nothing_listens_on_the_network() -> None:
+    with running_daemon() as daemon:
+        for process in (psutil.Process(daemon.pid), *children(daemon.pid).values()):
+            assert process.net_connections(kind="inet") == []
+
+
+async def test_a_model_that_cannot_be_loaded_ends_the_daemon_with_the_reason() -> None:
+    with directories():
+        daemon = Daemon("scripted:no_such_key=1")
+        with pytest.raises(InspectError) as caught:
+            daemon.start()
+        assert caught.value.exit_code == Exit.MODEL
+        assert "no_such_key" in caught.value.message
+        wait_for(lambda: not is_running(daemon.paths), 5)
+
+
+async def test_a_viewer_that_never_acknowledges_gets_its_window_and_no_more() -> None:
+    with running_daemon("scripted:rate=0") as daemon:
+        async with watching(daemon.paths, run_to=2000) as watch:
+            await watch.standing(2000)
+            viewer = RawViewer(daemon)
+            viewer.send(_hello())
+            viewer.until("welcome")
+            viewer.send(cmd.Sub(session=watch.session, start=0, win_bytes=300_000))
+            batches = viewer.batches_until_quiet()
+            size = sum(len(packed) for batch in batches for _, packed in batch.ev)
+            assert 150_000 < size < 600_000
+            assert batches[-1].to < len(watch.events)
+            viewer.send(cmd.Ack(session=watch.session, next=batches[-1].to))
+            more = viewer.batches_until_quiet()
+            assert more[0].start == batches[-1].to
+            viewer.close()
+
+
+async def test_garbage_on_the_socket_leaves_the_hub_serving() -> None:
+    rng = random.Random(7)
+    with running_daemon(SLOW) as daemon:
+        async with watching(daemon.paths) as watch:
+            await watch.standing(0)
+            viewer = RawViewer(daemon)
+            good = seal(_hello())
+            for turn in range(2000):
+                viewer.socket.send_multipart(_mutated(good, rng, turn))
+                viewer.drain()
+            viewer.close()
+            for _ in range(50):
+                raw = socket.socket(socket.AF_UNIX)
+                raw.connect(str(daemon.paths.viewer_socket))
+                raw.sendall(rng.randbytes(200))
+                raw.close()
+            await watch.run_to(3)
+            await watch.standing(3)
+
+
+def _mutated(frames: list[bytes], rng: random.Random, turn: int) -> list[bytes]:
+    changed = [bytearray(part) for part in frames]
+    match turn % 5:
+        case 0:
+            part = changed[rng.randrange(3)]
+            part[rng.randrange(len(part))] ^= 1 << rng.randrange(8)
+        case 1:
+            part = changed[rng.randrange(3)]
+            del part[rng.randrange(len(part)) :]
+        case 2:
+            changed = changed[: rng.randrange(1, 3)]
+        case 3:
+            changed = [bytearray(MAGIC), changed[1], bytearray(b"\x91" * 5000)]
+        case _:
+            changed = [bytearray(rng.randbytes(rng.randrange(1, 60))) for _ in range(3)]
+    return [bytes(part) for part in changed]
+
+
+async def test_a_viewer_that_is_gone_is_forgotten() -> None:
+    with running_daemon() as daemon:
+        async with DaemonClient(daemon.paths) as watcher:
+            viewer = RawViewer(daemon)
+            viewer.send(_hello())
+            viewer.until("welcome")
+            async with asyncio.timeout(5):
+                async for _ in watcher.updates():
+                    if len(watcher.state.viewers) == 2:
+                        break
+                viewer.close()
+                async for _ in watcher.updates():
+                    if len(watcher.state.viewers) == 1:
+                        break
+
+
+async def test_another_major_version_is_refused_in_words() -> None:
+    with running_daemon() as daemon:
+        viewer = RawViewer(daemon)
+        viewer.send(cmd.Hello(min=9, max=9, caps=[], client="new", who="me"))
+        refuse = viewer.until("refuse")
+        assert isinstance(refuse, cmd.Refuse)
+        assert (refuse.code, refuse.min) == ("version", 1)
+        viewer.close()
+
+
+async def test_more_than_200_commands_at_once_are_slowed_down() -> None:
+    with running_daemon() as daemon:
+        viewer = RawViewer(daemon)
+        viewer.send(_hello())
+        viewer.until("welcome")
+        for _ in range(400):
+            viewer.send(cmd.AskRequest(ask=cmd.AskEvents(seqs=[0]), session="NONE"))
+        error = viewer.until("error")
+        assert isinstance(error, cmd.ErrorMessage)
+        assert error.code == "slow_down"
+        viewer.close()
+
+
+def test_idle_exit_zero_leaves_with_the_last_viewer() -> None:
+    with directories():
+        daemon = Daemon()
+        daemon.options = type(daemon.options)(engine=daemon.options.engine, idle_exit_s=0.0)
+        daemon.start()
+        wait_for(lambda: not is_running(daemon.paths), 10)
+
+
+def test_a_daemon_without_viewers_leaves_after_its_time_but_not_while_a_session_runs() -> None:
+    with directories():
+        daemon = Daemon(SLOW)
+        daemon.options = type(daemon.options)(engine=daemon.options.engine, idle_exit_s=1.0)
+        daemon.start()
+        asyncio.run(_open_and_leave(daemon, run_to=500))
+        begin = time.monotonic()
+        wait_for(lambda: not is_running(daemon.paths), 20)
+        assert time.monotonic() - begin > 2.0  # 500 steps at 200 a second, then 1 s
+
+
+async def _open_and_leave(daemon: Daemon, run_to: int) -> None:
+    async with DaemonClient(daemon.paths) as client:
+        await client.command(cmd.Open(prompt=PromptSpec(text=b"go on"), run_to=run_to))
+
+
+def _hello() -> cmd.Hello:
+    return cmd.Hello(min=1, max=1, caps=[], client="raw", who="me")
+
+
+class RawViewer:
+    """A bare DEALER: what a foreign or broken client may send."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self.socket = self.context.socket(zmq.DEALER)
+        self.socket.setsockopt(zmq.LINGER, 0)
+        self.socket.connect(f"ipc://{daemon.paths.viewer_socket}")
+
+    def send(self, message: cmd.Message) -> None:
+        self.socket.send_multipart(seal(message, id=1))
+
+    def receive(self, patience_s: float) -> tuple[str, cmd.Message] | None:
+        if not self.socket.poll(int(patience_s * 1000)):
+            return None
+        envelope, body = open_envelope(self.socket.recv_multipart())
+        return envelope.t, decode_body(body, cmd.FROM_HUB[envelope.t])
+
+    def until(self, kind: str) -> cmd.Message:
+        while (received := self.receive(10.0)) is not None:
+            if received[0] == kind:
+                return received[1]
+        raise AssertionError(f"no {kind} came")
+
+    def batches_until_quiet(self) -> list[cmd.Batch]:
+        batches = []
+        while (received := self.receive(0.7)) is not None:
+            if isinstance(received[1], cmd.Batch):
+                batches.append(received[1])
+        return batches
+
+    def drain(self) -> None:
+        while self.receive(0.0) is not None:
+            pass
+
+    def close(self) -> None:
+        self.socket.close()
+        self.context.term()
