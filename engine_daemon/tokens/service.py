@@ -60,6 +60,13 @@ class Service:
                 message=f"cannot write the table of tokens: {error}",
                 hint="Free some space, or check the permissions of the directory",
             )
+        except BaseException as error:  # noqa: BLE001  edge of the process; a panic is no Exception
+            _fault(error)
+            return LoadFailed(
+                code="bad_tokenizer",
+                message=f"the tokenizer in {model_dir} failed: {type(error).__name__}: {error}",
+                hint="Download the model again, or choose another one with --model",
+            )
         self._tokenizer = tokenizer
         return TokenizerReady(
             tokenizer_id=tokenizer.tokenizer_id,
@@ -74,8 +81,8 @@ class Service:
             prompt = encode(self._tokenizer, request.prompt)
         except InspectError as error:
             return Encoded(ask=request.ask, code=error.code, message=error.message, hint=error.hint)
-        except Exception as error:  # noqa: BLE001  edge of the process: it must go on answering
-            _log.exception("encoding failed")
+        except BaseException as error:  # noqa: BLE001  edge of the process; a panic is no Exception
+            _fault(error)
             return Encoded(
                 ask=request.ask,
                 code="tokenizer",
@@ -83,6 +90,13 @@ class Service:
                 hint="This is a fault in llm-inspect or the tokenizer; the log has the details",
             )
         return Encoded(ask=request.ask, prompt=pack_event(prompt))
+
+
+def _fault(error: BaseException) -> None:
+    """Log a fault the process survives; raise again what is meant to end it."""
+    if isinstance(error, KeyboardInterrupt | SystemExit):
+        raise error
+    _log.error("a tokenizer failed", exc_info=error)
 
 
 def serve(socket_path: str, hello: ChildReady) -> None:

@@ -15,13 +15,15 @@ class Source:
 
     `chat`: the text comes from a chat template, which writes the special tokens it wants itself,
     so the tokenizer adds none. `specials` false: text that looks like a special token stays text;
-    in a chat that holds for the character ranges in `quoted` only, the user's words.
+    in a chat that holds for the character ranges in `quoted` only, the user's words. `notes`: what
+    is to be said of it already.
     """
 
     text: str
     chat: bool = False
     specials: bool = True
     quoted: tuple[tuple[int, int], ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
