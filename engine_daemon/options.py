@@ -70,6 +70,16 @@ def duration(text: str) -> float:
     return sum(float(n) * _UNITS[unit] for n, unit in parts)
 
 
+def duration_text(seconds: float) -> str:
+    """A duration as one would type it."""
+    if math.isinf(seconds):
+        return "never"
+    for unit in ("d", "h", "m"):
+        if seconds and seconds % _UNITS[unit] == 0:
+            return f"{seconds / _UNITS[unit]:.0f}{unit}"
+    return f"{seconds:g}s"
+
+
 def idle_exit(text: str) -> float:
     """A duration, or NEVER."""
     return NEVER if text == "never" else duration(text)

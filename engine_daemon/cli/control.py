@@ -127,7 +127,7 @@ class _Watch:
         match event:
             case Commanded() if event.cause is not None and event.cause == self._cause:
                 self._commanded = True
-            case Stepped():
+            case Stepped() if self._commanded:
                 self._last = event
             case Closed():
                 self._outcome = event

@@ -11,7 +11,7 @@ from engine_daemon.client import DaemonClient
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.protocol.commands import Pause
 
-QUIET_S: Final = 0.5
+QUIET_S: Final = 0.25
 """A pause that finds the session standing leaves no event: so long is waited for one."""
 
 

@@ -60,7 +60,8 @@ class LoadProgress:
         self._write(f"\r\x1b[K{line[:room]}")
 
     def _stage_text(self, engine: EngineState) -> str:
-        name = f"{safe(engine.model_name)}: " if engine.model_name else ""
+        named = engine.model_name and engine.backend != "scripted"
+        name = f"{safe(engine.model_name)}: " if named else ""
         return name + _STAGES.get(engine.stage, safe(engine.stage))
 
     def _write(self, text: str) -> None:

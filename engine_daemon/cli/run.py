@@ -195,8 +195,8 @@ class Run:
         elif self._leave.wanted:
             self._go()
         else:
-            by = f" by {self._paused_by}" if stopped.reason == "pause" and self._paused_by else ""
-            say(f"paused{by} at step {stopped.step}; the run waits until it goes on")
+            why = stopped.message or (f"by {self._paused_by}" if self._paused_by else "")
+            say(f"paused {why} at step {stopped.step}; the run waits until it goes on")
 
     def _was_closed(self) -> None:
         """By this run after its end, or by somebody before it."""

@@ -19,6 +19,7 @@ from engine_daemon.client import DaemonClient, is_running, no_daemon, read_conne
 from engine_daemon.config import Asked, DaemonOptions, read_config
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.launch import start_daemon
+from engine_daemon.options import duration_text
 from engine_daemon.paths import DEFAULT_NAME, Paths, paths_for
 from engine_daemon.protocol.state import EngineState, State
 from engine_daemon.protocol.worker import EngineOptions
@@ -174,8 +175,6 @@ def differences(
 
 def _written(value: object) -> str:
     """An option's value as one would type it."""
-    if value == math.inf:
-        return "never"
-    return (
-        f"{value:g}" if isinstance(value, float) else str(value if value is not None else "unset")
-    )
+    if isinstance(value, float):
+        return duration_text(value)
+    return "unset" if value is None else str(value)
