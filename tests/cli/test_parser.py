@@ -1,0 +1,119 @@
+"""The grammar of the command line."""
+
+import pytest
+
+from engine_daemon.cli.help import help_text
+from engine_daemon.cli.options import OPTIONS, Given, Group, options_of
+from engine_daemon.cli.parser import COMMANDS, SCREEN, parse
+from engine_daemon.errors import InspectError
+
+
+def complaint(*words: str) -> str:
+    with pytest.raises(InspectError) as raised:
+        parse(words)
+    assert raised.value.exit_code == 2
+    assert len(raised.value.lines().splitlines()) <= 2
+    return raised.value.lines()
+
+
+@pytest.mark.parametrize(
+    ("words", "command", "arguments"),
+    [
+        ([], SCREEN, []),
+        (["hello world"], SCREEN, ["hello world"]),
+        (["Kubernetes"], SCREEN, ["Kubernetes"]),
+        (["--", "run"], SCREEN, ["run"]),
+        (["--steps", "3", "--", "-x"], SCREEN, ["-x"]),
+        (["- a list"], SCREEN, ["- a list"]),
+        (["run", "-"], "run", ["-"]),
+        (["run", "--json", "hi", "--steps", "3"], "run", ["hi"]),
+        (["run", "--", "--json"], "run", ["--json"]),
+        (["step", "K3", "--name", "x", "5"], "step", ["K3", "5"]),
+        (["sessions"], "sessions list", []),
+        (["sessions", "--json"], "sessions list", []),
+        (["models", "list"], "models list", []),
+        (["daemon", "start"], "daemon start", []),
+        (["attach"], "attach", []),
+    ],
+)
+def test_what_a_line_means(words: list[str], command: str, arguments: list[str]) -> None:
+    parsed = parse(words)
+    assert (parsed.command, parsed.arguments) == (command, arguments)
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("rnu", "run"),
+        ("atach", "attach"),
+        ("Resume", "resume"),
+        ("demon", "daemon"),
+        ("hlp", "help"),
+    ],
+)
+def test_a_lone_word_that_is_almost_a_command_is_no_prompt(word: str, meant: str) -> None:
+    assert f"did you mean {meant}?" in complaint(word)
+    assert f"llm-inspect -- {word}" in complaint(word)
+
+
+@pytest.mark.parametrize("word", ["open", "replay", "export", "diff", "doctor"])
+def test_commands_of_later_versions_say_so(word: str) -> None:
+    assert "not in this version" in complaint(word, "file.lir")
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (["run", "a", "b"], "quotes"),
+        (["two", "words"], "quotes"),
+        (["pause"], "pause needs SESSION"),
+        (["step", "A", "1", "2"], "one argument too many"),
+        (["daemon"], "start|stop|restart"),
+        (["daemon", "strat"], "Did you mean start?"),
+        (["--jsno", "run", "x"], "llm-inspect run …"),
+        (["--name", "x", "run"], "the command comes first"),
+        (["run", "x", "--temprature", "1"], "Did you mean --temperature?"),
+        (["run", "x", "--until", "entropy>3"], "unknown option --until"),
+        (["run", "x", "--stop", "a"], "unknown option --stop"),
+        (["run", "x", "--steps"], "--steps needs a value"),
+        (["run", "x", "--steps", "-1"], "--steps must be at least 0"),
+        (["run", "x", "--top-p", "nan"], "--top-p must be a finite number"),
+        (["run", "x", "--top-p", "1.5"], "--top-p must be at most 1"),
+        (["run", "x", "--candidates", "0"], "--candidates must be at least 1"),
+        (["run", "x", "--seed", str(2**64)], "--seed must be at most"),
+        (["run", "x", "--tp", "4"], "not supported in this version"),
+        (["run", "x", "--engine", "vllm"], "not supported in this version"),
+        (["run", "x", "--name", "a/b"], "no daemon name"),
+        (["run", "x", "--json=yes"], "--json"),
+        (["daemon", "start", "--idle-exit", "soon"], "--idle-exit takes a duration"),
+        (["pause", "K", "--steps", "3"], "unknown option --steps"),
+    ],
+)
+def test_complaints(words: list[str], part: str) -> None:
+    assert part in complaint(*words)
+
+
+def test_negative_numbers_are_values() -> None:
+    assert parse(["run", "x", "--presence-penalty", "-0.5"]).given.presence_penalty == -0.5
+
+
+def test_help_and_version_win_over_everything_else() -> None:
+    assert parse(["run", "--help"]).given.help
+    assert parse(["daemon", "-h"]).given.help
+    assert parse(["help"]).given.help
+    assert parse(["--version"]).given.version
+
+
+def test_every_option_has_its_field_and_some_command() -> None:
+    fields = set(Given.__dataclass_fields__)
+    assert {option.field for option in OPTIONS} == fields
+    taken = {o.flag for command in COMMANDS.values() for o in options_of(command.groups)}
+    assert taken == {option.flag for option in OPTIONS}
+    assert Group.NONE not in [option.group for option in OPTIONS]
+
+
+@pytest.mark.parametrize("name", list(COMMANDS))
+def test_help_of_every_command(name: str) -> None:
+    text = help_text(name)
+    assert text.startswith(f"Usage: llm-inspect {name}".rstrip())
+    assert max(map(len, text.splitlines())) <= 100

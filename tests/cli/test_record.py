@@ -1,0 +1,46 @@
+"""`--record FILE`."""
+
+from pathlib import Path
+
+import pytest
+
+from engine_daemon.cli.record import Recorder
+from engine_daemon.errors import Exit, InspectError
+from engine_daemon.recording.format import frame
+
+
+def test_frames_in_a_new_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.lir"
+    with Recorder(str(path)) as recorder:
+        recorder.write(0, b"one")
+        recorder.write(1, b"two")
+    assert path.read_bytes() == frame(0, b"one") + frame(1, b"two")
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "a.lir"
+    path.write_bytes(b"precious")
+    with pytest.raises(InspectError, match="exists"):
+        Recorder(str(path))
+    assert path.read_bytes() == b"precious"
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(InspectError, match="cannot record") as raised:
+        Recorder(str(tmp_path / "none" / "a.lir"))
+    assert raised.value.exit_code is Exit.USAGE
+
+
+def test_a_full_disk() -> None:
+    with (
+        Recorder("/dev/full") as recorder,
+        pytest.raises(InspectError, match="No space") as raised,
+    ):
+        recorder.write(0, b"one")
+    assert raised.value.exit_code is Exit.DAEMON
+
+
+def test_without_a_name_nothing_happens() -> None:
+    with Recorder(None) as recorder:
+        recorder.write(0, b"one")

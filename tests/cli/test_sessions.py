@@ -1,0 +1,46 @@
+"""Finding the session that somebody means."""
+
+import pytest
+
+from engine_daemon.cli.sessions import find
+from engine_daemon.errors import InspectError
+from engine_daemon.protocol.state import Place, SessionInfo
+
+
+def info(session: str, title: str) -> SessionInfo:
+    return SessionInfo(
+        session=session,
+        title=title,
+        status="paused",
+        place=Place(),
+        resident=True,
+        head=3,
+        created_ns=0,
+    )
+
+
+SESSIONS = [info("ABCD1234", "first"), info("ABXY1234", "second"), info("KKKK1234", "first")]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "session"),
+    [("ABCD1234", "ABCD1234"), ("abx", "ABXY1234"), ("K", "KKKK1234"), ("second", "ABXY1234")],
+)
+def test_by_id_prefix_and_title(wanted: str, session: str) -> None:
+    assert find(SESSIONS, wanted).session == session
+
+
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [("AB", "several sessions: ABCD1234, ABXY1234"), ("first", "several"), ("Z", "no session 'Z'")],
+)
+def test_none_or_several(wanted: str, words: str) -> None:
+    with pytest.raises(InspectError, match=words) as raised:
+        find(SESSIONS, wanted)
+    assert raised.value.exit_code == 2
+
+
+def test_no_session_is_open() -> None:
+    with pytest.raises(InspectError) as raised:
+        find([], "K")
+    assert "sessions list" in raised.value.hint
