@@ -1,11 +1,8 @@
-"""The installed version of this package; a hub and its children must run the same one."""
+"""The version a child of the hub tells it; a hub and its children must run the same one."""
 
-from importlib.metadata import version as _installed
-from typing import Final
-
-DISTRIBUTION: Final = "llm-inspect-tui"
+from engine_daemon import __version__
 
 
 def version() -> str:
-    """As installed now, read from disk: after an upgrade it differs from what a daemon runs."""
-    return _installed(DISTRIBUTION)
+    """The version of the code that runs."""
+    return __version__

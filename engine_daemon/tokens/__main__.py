@@ -6,7 +6,7 @@ Arms its death watch before it imports anything slow. Knows only how the process
 import argparse
 import os
 
-from engine_daemon import deathwatch
+from engine_daemon import __version__, deathwatch
 
 
 def main() -> None:
@@ -24,10 +24,9 @@ def _serve(socket_path: str) -> None:
 
     from engine_daemon.protocol.worker import ChildReady
     from engine_daemon.tokens.service import serve
-    from engine_daemon.version import version
 
     logging.basicConfig(format="%(asctime)s tokens %(levelname)s %(message)s")
-    serve(socket_path, ChildReady(role="tokens", version=version(), pid=os.getpid()))
+    serve(socket_path, ChildReady(role="tokens", version=__version__, pid=os.getpid()))
 
 
 if __name__ == "__main__":

@@ -46,6 +46,7 @@ PIECES: Final = (
 )
 """Piece of every id."""
 TOKENIZER_ID: Final = hashlib.sha256(b"\0".join(PIECES)).hexdigest()
+_LONGEST: Final = max(map(len, PIECES))
 _WORD_IDS: Final = {piece: i for i, piece in enumerate(PIECES) if len(piece) > 1}
 _CHUNK: Final = re.compile(rb" [A-Za-z]+|[^ ]+| ")
 _SPECIAL: Final = re.compile(b"(" + b"|".join(map(re.escape, _SPECIALS)) + b")")
@@ -60,6 +61,10 @@ class BuiltinTokenizer:
     def table(self) -> PieceTable:
         """Bytes of every id."""
         return PieceTable(TOKENIZER_ID, PIECES, list(map(_is_special, range(VOCABULARY))))
+
+    def least(self, text: str) -> int:
+        """No fewer tokens than this come of `text`."""
+        return len(text.encode()) // _LONGEST
 
     def chat(self, system: str | None, user: str, *, specials: bool) -> Source:
         """A chat in this vocabulary's own specials."""

@@ -23,8 +23,9 @@ _LONE_SPACE: Final = (
 def encode(tokenizer: Tokenizer, prompt: PromptSpec) -> PromptSet:
     """Tokenise `prompt`; the event belongs to branch 0, step 0, and its seed is not set yet."""
     source = _source(tokenizer, prompt)
+    _check_size(tokenizer, source.text)
     tokenised = tokenizer.tokenise(source)
-    _check(tokenised, tokenizer.context_length)
+    _check(tokenised)
     warnings = [*tokenised.notes, _LONE_SPACE] if _ends_in_space(tokenised) else tokenised.notes
     return PromptSet(
         t_ns=time.monotonic_ns(),
@@ -68,19 +69,24 @@ def _decode(text: bytes, what: str) -> str:
         ) from None
 
 
-def _check(tokenised: Tokenised, context_length: int | None) -> None:
-    count = len(tokenised.ids)
-    if not count:
+def _check_size(tokenizer: Tokenizer, text: str) -> None:
+    """Refuse at once what would take seconds to tokenise and cannot fit. The exact check is the
+    hub's, which knows the limits of daemon and session too."""
+    limit, least = tokenizer.context_length, tokenizer.least(text)
+    if limit is not None and least > limit:
+        raise InspectError(
+            f"the prompt has at least {least:,} tokens; the model's context holds {limit:,}",
+            "Shorten it, or use a model with a longer context",
+            code="prompt_too_long",
+        )
+
+
+def _check(tokenised: Tokenised) -> None:
+    if not tokenised.ids:
         raise InspectError(
             "the prompt is empty: it gives no token to start from",
             "Type some text; a single letter will do",
             code="empty_prompt",
-        )
-    if context_length is not None and count > context_length:
-        raise InspectError(
-            f"the prompt is {count:,} tokens long, the model's context is {context_length:,}",
-            f"Shorten it by {count - context_length:,} tokens, or load a model with more context",
-            code="context_full",
         )
     longest = max(map(len, tokenised.pieces))
     if longest > _PIECE_LIMIT:

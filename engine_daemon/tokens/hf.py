@@ -16,13 +16,14 @@ from engine_daemon.protocol.events import NO_OFFSET
 from engine_daemon.protocol.pieces import PieceTable, ProbeText
 from engine_daemon.tokens import notes, quoting
 from engine_daemon.tokens.align import Aligned, align
-from engine_daemon.tokens.pieces import Pipeline, normalizers_of
+from engine_daemon.tokens.bound import bound_of
+from engine_daemon.tokens.pieces import Pipeline
 from engine_daemon.tokens.reader import Reader, open_reader, quoting_reader
 from engine_daemon.tokens.settings import Settings
 from engine_daemon.tokens.templates import ChatTemplate
 from engine_daemon.tokens.tokenizer import Source, Tokenised
 
-_PROBES: Final = ("The quick brown fox", " naïve café 東京 🙂", "x = {1: 'a'}\n\tdef f():  pass")
+_PROBES: Final = ("The quick brown fox", "naïve café 東京 🙂", "x = {1: 'a'}\n\tdef f():  pass")
 """Texts whose ids the worker compares with transformers' own tokenizer."""
 
 _Parts = tuple[Sequence[int], Sequence[int], Sequence[int]]
@@ -38,8 +39,9 @@ class HfTokenizer:
         self._raw = raw
         self._settings = settings
         pipeline = msgspec.json.decode(raw, type=Pipeline)
-        self._normalizers = normalizers_of(pipeline)
+        self._normalizers = [str(part.get("type")) for part in pipeline.normalizers]
         self._reader = open_reader(raw, pipeline, settings)
+        self._bound = bound_of(pipeline, self._reader.vocabulary)
         specials = [t.content for t in self._reader.vocabulary.added.values() if t.special]
         self._specials = quoting.pattern(specials)
         self._stand_ins = quoting.StandIns(specials)
@@ -51,6 +53,10 @@ class HfTokenizer:
         probe = [ProbeText(text, self.tokenise(Source(text)).ids) for text in _PROBES]
         reader = self._reader
         return PieceTable(self.tokenizer_id, reader.vocabulary.pieces, reader.special, probe)
+
+    def least(self, text: str) -> int:
+        """No fewer tokens than this come of `text`."""
+        return 0 if self._bound is None else self._bound.least(text)
 
     def chat(self, system: str | None, user: str, *, specials: bool) -> Source:
         """The chat template applied to one user message. InspectError where that cannot be."""

@@ -63,7 +63,7 @@ def changes(aligned: Aligned, normalizers: Sequence[str]) -> list[str]:
         )
     elif aligned.changed and not aligned.lost:
         how = f" ({', '.join(normalizers)})" if normalizers else ""
-        notes.append(f"the tokenizer's normaliser changed the text{how} before cutting it up")
+        notes.append(f"the tokenizer changed the text{how} before cutting it up")
     return notes
 
 

@@ -37,13 +37,42 @@ class _Model(msgspec.Struct, frozen=True):
     end_of_word_suffix: str | None = None
 
 
+Part = dict[str, object]
+"""A normaliser, pre-tokeniser or decoder as it stands in tokenizer.json."""
+
+
 class Pipeline(msgspec.Struct, frozen=True):
     """The parts of tokenizer.json that decide what tokens stand for; the rest is skipped."""
 
     model: _Model
-    normalizer: dict[str, object] | None = None
-    pre_tokenizer: dict[str, object] | None = None
-    decoder: dict[str, object] | None = None
+    normalizer: Part | None = None
+    pre_tokenizer: Part | None = None
+    decoder: Part | None = None
+
+    @property
+    def normalizers(self) -> list[Part]:
+        """The normalisers, flat, in order."""
+        return _chain(self.normalizer, "normalizers")
+
+    @property
+    def pre_tokenizers(self) -> list[Part]:
+        """The pre-tokenisers, flat, in order."""
+        return _chain(self.pre_tokenizer, "pretokenizers")
+
+    @property
+    def decoders(self) -> list[Part]:
+        """The decoders, flat, in order."""
+        return _chain(self.decoder, "decoders")
+
+
+def _chain(part: Part | None, key: str) -> list[Part]:
+    """A part and the parts it consists of, flat."""
+    if part is None:
+        return []
+    inner = part.get(key)
+    if part.get("type") != "Sequence" or not isinstance(inner, list):
+        return [part]
+    return [leaf for each in inner if isinstance(each, dict) for leaf in _chain(each, key)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,17 +123,14 @@ class Scheme:
 
 def scheme_of(pipeline: Pipeline) -> Scheme:
     """Read the scheme off the pipeline's parts."""
-    normalizers = _chain(pipeline.normalizer, "normalizers")
-    pre_tokenizers = _chain(pipeline.pre_tokenizer, "pretokenizers")
-    decoders = _chain(pipeline.decoder, "decoders")
-    parts = [*normalizers, *pre_tokenizers, *decoders]
-    model = pipeline.model
+    normalizers, decoders, model = pipeline.normalizers, pipeline.decoders, pipeline.model
+    parts = [*normalizers, *pipeline.pre_tokenizers, *decoders]
     byte_level = any(part.get("type") == "ByteLevel" for part in parts)
     return Scheme(
         byte_level=byte_level,
         space=None if byte_level else _space(normalizers, parts),
         byte_fallback=model.byte_fallback or any(p.get("type") == "ByteFallback" for p in decoders),
-        prefix=_prefix(pre_tokenizers),
+        prefix=_prefix(pipeline.pre_tokenizers),
         prepends=any(part.get("type") == "Prepend" for part in normalizers),
         continuing=model.continuing_subword_prefix or "",
         suffix=model.end_of_word_suffix or "",
@@ -144,22 +170,7 @@ def unknown_of(pipeline: Pipeline, vocabulary: Mapping[str, int]) -> frozenset[i
     return frozenset(i for i in (by_name, model.unk_id) if i is not None)
 
 
-def normalizers_of(pipeline: Pipeline) -> list[str]:
-    """Names of the normalisers, for people."""
-    return [str(part.get("type")) for part in _chain(pipeline.normalizer, "normalizers")]
-
-
-def _chain(part: dict[str, object] | None, key: str) -> list[dict[str, object]]:
-    """A part and the parts it consists of, flat."""
-    if part is None:
-        return []
-    inner = part.get(key)
-    if part.get("type") != "Sequence" or not isinstance(inner, list):
-        return [part]
-    return [leaf for each in inner if isinstance(each, dict) for leaf in _chain(each, key)]
-
-
-def _space(normalizers: list[dict[str, object]], parts: list[dict[str, object]]) -> str | None:
+def _space(normalizers: list[Part], parts: list[Part]) -> str | None:
     for part in parts:
         if part.get("type") == "Metaspace":
             return str(part.get("replacement", "▁"))
@@ -177,7 +188,7 @@ def _space(normalizers: list[dict[str, object]], parts: list[dict[str, object]])
     return None
 
 
-def _prefix(pre_tokenizers: list[dict[str, object]]) -> Prefix:
+def _prefix(pre_tokenizers: list[Part]) -> Prefix:
     for part in pre_tokenizers:
         if part.get("type") == "Metaspace":
             match part.get("prepend_scheme"):

@@ -46,7 +46,7 @@ def open_reader(raw: bytes, pipeline: Pipeline, settings: Settings) -> Reader:
     pieces, special = pieces_of(
         vocabulary, {i: (token.content, token.special) for i, token in added.items()}, scheme
     )
-    post = _post_processor(tokenizer, settings)
+    post = tokenizer.post_processor
     tokenizer.post_processor = None
     normalizer = tokenizer.normalizer
     return Reader(
@@ -98,25 +98,3 @@ def _open(raw: bytes) -> tokenizers.Tokenizer:
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
-
-
-def _post_processor(
-    tokenizer: tokenizers.Tokenizer, settings: Settings
-) -> processors.PostProcessor | None:
-    """tokenizer.json's, unless tokenizer_config.json says itself what is added."""
-    if settings.add_bos is None and settings.add_eos is None:
-        post: processors.PostProcessor | None = tokenizer.post_processor
-        return post
-    single, tokens = ["$A"], []
-    for role, add, place in (
-        ("bos_token", settings.add_bos, 0),
-        ("eos_token", settings.add_eos, 2),
-    ):
-        content = settings.specials.get(role)
-        token_id = None if content is None else tokenizer.token_to_id(content)
-        if add and token_id is not None:
-            tokens.append({"id": role, "ids": [token_id], "tokens": [content]})
-            single.insert(place, role)
-    return processors.TemplateProcessing(
-        single=single, pair=[*single, "$B:1"], special_tokens=tokens
-    )

@@ -23,12 +23,12 @@ _CONTEXT_KEYS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`specials`: special tokens by role (`bos_token` …). `add_bos`/`add_eos`: None = as
-    tokenizer.json says. `template`: source of the chat template."""
+    """`specials`: special tokens by role (`bos_token` …); `template`: source of the chat template.
+
+    `add_bos_token` and its like are not read: beside a tokenizer.json, transformers ignores them.
+    """
 
     specials: dict[str, str]
-    add_bos: bool | None
-    add_eos: bool | None
     template: str | None
     context_length: int | None
 
@@ -38,8 +38,6 @@ def read_settings(model_dir: Path) -> Settings:
     config = _read_json(model_dir / "tokenizer_config.json")
     return Settings(
         specials=_specials(config),
-        add_bos=_flag(config, "add_bos_token"),
-        add_eos=_flag(config, "add_eos_token"),
         template=_template(model_dir / "chat_template.jinja", config),
         context_length=_context_length(_read_json(model_dir / "config.json")),
     )
@@ -76,11 +74,6 @@ def _content(token: object) -> str | None:
     """A token's text: plain, or the `content` of an object."""
     content = token.get("content") if isinstance(token, dict) else token
     return content if isinstance(content, str) else None
-
-
-def _flag(config: dict[str, object], key: str) -> bool | None:
-    value = config.get(key)
-    return value if isinstance(value, bool) else None
 
 
 def _template(path: Path, config: dict[str, object]) -> str | None:

@@ -57,6 +57,10 @@ class Tokenizer(Protocol):
         """Bytes of every id."""
         ...
 
+    def least(self, text: str) -> int:
+        """A number that the tokens of `text` cannot be fewer than, known at once."""
+        ...
+
     def chat(self, system: str | None, user: str, *, specials: bool) -> Source:
         """The chat template applied to one user message. InspectError where that cannot be."""
         ...
