@@ -58,7 +58,7 @@ def test_everything_at_once(tmp_path: Path) -> None:
         ("[daemon.a]\nmodel = true", "takes a text or a number", ""),
         ("[daemon]\na = 1", "must be a section", ""),
         ("[screen]\ntheme = 3", "takes a theme's name", ""),
-        ("x = ", "cannot read", "Mend or move it"),
+        ("x = ", "cannot read", "Mend the file or move it away"),
     ],
 )
 def test_faults_name_file_and_key(tmp_path: Path, text: str, words: str, hint: str) -> None:
