@@ -108,8 +108,8 @@ def _screen(parsed: "Parsed") -> int:
 
 
 def _check_terminal() -> None:
-    """Refuse before anything is started where there is no screen."""
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    """Refuse before anything is started where there is no screen (Textual draws on stderr)."""
+    if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
         raise InspectError(
             "the screen needs a terminal", "Without one: llm-inspect run PROMPT, or --help"
         )
