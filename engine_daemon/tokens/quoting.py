@@ -10,11 +10,11 @@ from typing import Final
 
 from engine_daemon.errors import InspectError
 
-_OPEN: Final = "\U0010f000"
-_CLOSE: Final = "\U0010f001"
-_FIRST_STAND_IN: Final = 0x10F002
+_OPEN: Final = "\U00100000"
+_CLOSE: Final = "\U00100001"
+_FIRST_STAND_IN: Final = 0x100002
 _MARKS: Final = re.compile(f"{_OPEN}([^{_OPEN}{_CLOSE}]*){_CLOSE}|[{_OPEN}{_CLOSE}]")
-_OURS: Final = re.compile("[\U0010f000-\U0010ffff]")
+_OURS: Final = re.compile("[\U00100000-\U0010fffd]")
 
 
 def pattern(specials: Sequence[str]) -> re.Pattern[str]:
@@ -30,8 +30,8 @@ def mark(text: str, specials: re.Pattern[str]) -> str:
     """
     if _OURS.search(text):
         raise InspectError(
-            "the prompt has private-use characters above U+10F000, which this needs itself",
-            "Leave out --no-specials or --chat",
+            "the prompt has private-use characters (U+100000 …) that this needs for itself",
+            "Leave out --chat or --no-specials",
             code="bad_prompt",
         )
     return specials.sub(lambda found: f"{_OPEN}{found[0]}{_CLOSE}", text)
