@@ -131,6 +131,7 @@ class Feed:
 
     def fetch_wanted(self) -> None:
         """Ask for the events of the step that is looked at, unless that is under way."""
+        self._view.detail(self._view.at)
         wanted = [seq for seq in self._view.wanted if seq not in self._gone]
         if wanted and self._view.link and (self._fetching is None or self._fetching.done()):
             self._fetching = asyncio.get_running_loop().create_task(self._fetch(wanted))

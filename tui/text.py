@@ -27,6 +27,8 @@ _INVISIBLE: Final = frozenset(
 )
 """Drawn as nothing, or change the width of their neighbour, without being category Cf."""
 _ESCAPED: Final = re.compile("[\udc80-\udcff]+")
+_MAYBE_MARKS: Final = re.compile("[\u0300-\u1fff\u20d0-\u20ff\u2c00-\u2dff\u3000-\U0010ffff]")
+"""Where zero-width marks lie; none of the signs that stand for something is in it."""
 _PLAIN: Final = re.compile(r"[ -~]*")
 
 
@@ -77,11 +79,12 @@ def _thin_marks(text: str) -> str:
 
 def show(raw: bytes, *, space: str = " ") -> SafeText:
     """One line of safe text for any bytes; bytes that are not UTF-8 show as `<E2 98>`."""
-    text = raw.decode("utf-8", "surrogateescape")
+    text = raw.decode("utf-8", "surrogateescape").replace(" ", space)
     if not _PLAIN.fullmatch(text):
-        mapped = _ESCAPED.sub(_hex, text).translate(_CHARACTERS)
-        text = mapped if mapped.isascii() else _thin_marks(mapped)
-    return SafeText(text.replace(" ", space) if space != " " else text)
+        text = _ESCAPED.sub(_hex, text).translate(_CHARACTERS)
+        if _MAYBE_MARKS.search(text):
+            text = _thin_marks(text)
+    return SafeText(text)
 
 
 def show_text(text: str) -> SafeText:
@@ -94,9 +97,9 @@ def token(piece: bytes) -> SafeText:
     return show(piece, space=SPACE) if piece else SafeText("∅")
 
 
-def lines_kept(raw: bytes) -> SafeText:
+def lines_kept(raw: bytes, *, space: str = " ") -> SafeText:
     """Safe text in which each newline keeps its mark and breaks the line after it."""
-    return SafeText(show(raw).replace(NEWLINE, NEWLINE + "\n"))
+    return SafeText(show(raw, space=space).replace(NEWLINE, NEWLINE + "\n"))
 
 
 def width(text: str) -> int:

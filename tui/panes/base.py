@@ -14,7 +14,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from tui.keymap import Scope
-from tui.text import SafeText, width
+from tui.text import SafeText, clip, width
 from tui.theming import Palette, palette
 from tui.view import View
 
@@ -110,6 +110,12 @@ def spread(left: Line, right: Line, columns: int, palette_: Palette) -> Line:
 
 def empty(message: SafeText, columns: int, rows: int, palette_: Palette) -> list[Line]:
     """A quiet sentence in the middle of a pane that has nothing to show."""
-    indent = max((columns - width(message)) // 2, 0)
-    blank: list[Line] = [[] for _ in range(max((rows - 1) // 2, 0))]
-    return [*blank, [Segment(" " * indent + message, palette_.muted)]]
+    return block([message], columns, rows, palette_)
+
+
+def block(lines: Sequence[SafeText], columns: int, rows: int, palette_: Palette) -> list[Line]:
+    """Quiet lines in the middle of a pane, left edges aligned."""
+    indent = max((columns - max(map(width, lines))) // 2, 0)
+    blank: list[Line] = [[] for _ in range(max((rows - len(lines)) // 2, 0))]
+    shown = [clip(line, columns - indent) for line in lines]
+    return [*blank, *([Segment(" " * indent + line, palette_.muted)] for line in shown)][:rows]

@@ -11,13 +11,20 @@ from rich.style import Style
 from textual import events
 
 from tui.keymap import Scope, bindings
-from tui.panes.base import Line, Pane, empty
+from tui.panes.base import Line, Pane, block, empty
 from tui.text import SafeText, show_text, width
 from tui.view import View
 from tui.widgets.flow import Flow
 
-_SLICE: Final = 1500
+_SLICE: Final = 3000
 """Tokens laid out a frame."""
+_NO_SESSION: Final = (
+    SafeText("No session yet"),
+    SafeText(""),
+    SafeText("^n  open one on a prompt"),
+    SafeText("t   choose an open one"),
+    SafeText("?   all keys"),
+)
 
 
 class SequencePane(Pane):
@@ -81,12 +88,8 @@ class SequencePane(Pane):
             lines = [show_text(rejected.message), show_text(rejected.hint)]
             return [[Segment(line, self.palette.error)] for line in lines]
         if view.session is None:
-            words = "No session. ctrl+n opens one on a prompt, t lists sessions, ? helps."
-        else:
-            words = "Reading the prompt …"
-        if width(words) > columns:
-            words = "ctrl+n: new prompt"
-        return empty(SafeText(words), columns, rows, self.palette)
+            return block(_NO_SESSION, columns, rows, self.palette)
+        return empty(SafeText("Reading the prompt …"), columns, rows, self.palette)
 
     # Drawing ----------------------------------------------------------------------------------
 

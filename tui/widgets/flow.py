@@ -14,6 +14,8 @@ from rich.cells import cell_len, get_character_cell_size
 from tui.text import NEWLINE, SafeText, lines_kept, show
 
 SPACE: Final = "·"
+_REMEMBERED: Final = 8192
+"""Texts of pieces kept: the same few thousand tokens come again and again."""
 _LEADS: Final = ((0xC2, 0xDF, 1), (0xE0, 0xEF, 2), (0xF0, 0xF4, 3))
 
 
@@ -35,6 +37,7 @@ class Flow:
 
     def __init__(self, fetch: Callable[[int], tuple[bytes, bool]], width: int) -> None:
         self._fetch = fetch
+        self._shown: dict[bytes, SafeText] = {}
         self.width = max(width, 4)
         self.clear()
 
@@ -50,6 +53,7 @@ class Flow:
         self._x = 0
         self._break = 0
         self._open: int | None = None
+        self._open_total = 0
 
     @property
     def lines(self) -> int:
@@ -71,7 +75,7 @@ class Flow:
 
     def lay(self, total: int, budget: int) -> bool:
         """Lay out up to `budget` more tokens of `total`; True when all of them are."""
-        if self._open is not None and total > self.count:
+        if self._open is not None and total > self._open_total:
             self._take_back(self._open)
         self._total = total
         end = min(total, self.count + budget)
@@ -98,17 +102,25 @@ class Flow:
     def text(self, token: int) -> SafeText:
         """What a token shows in running text: newlines break after their mark."""
         piece, special = self._fetch(token)
+        return self._show(token, piece, special)
+
+    def _show(self, token: int, piece: bytes, special: bool) -> SafeText:
         if special:
             return show(piece) or SafeText("∅")
         skip = self._skip[token] if token < len(self._skip) else 0
-        own = piece[skip:]
-        _, missing = missing_bytes(own)
-        if missing:
-            own += self._borrow(token, missing)
-        return SafeText(lines_kept(own).replace(" ", SPACE))
+        own = piece[skip:] if skip else piece
+        if own and own[-1] >= 0x80:
+            own += self._borrow(token, own)
+        if own in self._shown:
+            return self._shown[own]
+        if len(self._shown) >= _REMEMBERED:
+            self._shown.clear()
+        shown = self._shown[own] = lines_kept(own, space=SPACE)
+        return shown
 
-    def _borrow(self, token: int, missing: int) -> bytes:
+    def _borrow(self, token: int, own: bytes) -> bytes:
         """Bytes of the next tokens that finish the last character; empty if they do not."""
+        there, missing = missing_bytes(own)
         borrowed = b""
         while len(borrowed) < missing:
             token += 1
@@ -116,38 +128,37 @@ class Flow:
                 return b""
             piece, special = self._fetch(token)
             part = piece[: missing - len(borrowed)]
-            if special or not part or any(not 0x80 <= byte < 0xC0 for byte in part):
+            if special or not part:
                 return b""
             borrowed += part
-        return borrowed
+        whole = (own[-there:] + borrowed).decode("utf-8", "ignore") if missing else ""
+        return borrowed if len(whole) == 1 else b""
 
-    def _carries(self, token: int) -> None:
+    def _carries(self, token: int, own: bytes) -> None:
         """Note how many bytes of the following tokens this one shows, or that it is unfinished."""
-        piece, special = self._fetch(token)
-        own = piece[self._skip[token] :]
-        there, missing = (0, 0) if special else missing_bytes(own)
-        if not missing:
+        borrowed = len(self._borrow(token, own))
+        if not borrowed and missing_bytes(own)[1] and token + 3 >= self._total:
+            if self._open is None:
+                self._open, self._open_total = token, self._total
             return
-        borrowed = self._borrow(token, missing)
-        if borrowed and (own[-there:] + borrowed).decode("utf-8", "ignore"):
-            while missing:
-                token += 1
-                taken = min(missing, len(self._fetch(token)[0]))
-                self._carry.append(taken)
-                missing -= taken
-        elif token + 3 >= self._total and self._open is None:
-            self._open = token
+        while borrowed:
+            token += 1
+            taken = min(borrowed, len(self._fetch(token)[0]))
+            self._carry.append(taken)
+            borrowed -= taken
 
     def _lay_one(self, token: int) -> None:
+        piece, special = self._fetch(token)
         skip = self._carry.pop(0) if self._carry else 0
         self._skip.append(skip)
-        self._carries(token)
+        if piece and piece[-1] >= 0x80 and not special:
+            self._carries(token, piece[skip:])
         self._token_line.append(self.lines - 1)
         self.count += 1
-        text = self.text(token)
+        text = self._show(token, piece, special)
         if not text:
             return
-        if self._may_break(token, text):
+        if self._x == 0 or special or text[0] in (SPACE, NEWLINE) or self._after_special(token):
             self._break = token
         first, *rest = text.split("\n")
         width = cell_len(first)
@@ -161,10 +172,8 @@ class Flow:
             self._put(token, offset, part, cell_len(part))
             offset += len(part)
 
-    def _may_break(self, token: int, text: SafeText) -> bool:
-        if self._x == 0 or text[0] in (SPACE, NEWLINE):
-            return True
-        return self._fetch(token)[1] or self._fetch(token - 1)[1]
+    def _after_special(self, token: int) -> bool:
+        return token > 0 and self._fetch(token - 1)[1]
 
     def _wrap_before(self, token: int) -> None:
         """A new line for this token, together with the beginning of its word if that is short."""

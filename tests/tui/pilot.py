@@ -1,0 +1,57 @@
+"""Drives the application on a hand-made session, and waits for what it expects."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from textual.pilot import Pilot
+from textual.strip import Strip
+
+from engine_daemon.errors import InspectError
+from tests.tui.story import FakeSource, Story, paused
+from tui.app import InspectApp
+from tui.panes.base import Pane
+
+Screen = Pilot[InspectError]
+
+
+@asynccontextmanager
+async def screen(
+    story: Story | None = None,
+    *,
+    source: FakeSource | None = None,
+    size: tuple[int, int] = (120, 40),
+    observe: bool = False,
+    theme: str | None = None,
+    ready: bool = True,
+) -> AsyncIterator[tuple[Screen, InspectApp, FakeSource]]:
+    """The app on a fake source, with the whole story folded in."""
+    served = source or FakeSource(story or paused())
+    app = InspectApp(lambda: served, observe=observe, theme=theme)
+    async with app.run_test(size=size, notifications=True) as pilot:
+        if ready:
+            await until(pilot, lambda: app.view.columns.next == len(served.story.log))
+        await pilot.pause()
+        yield pilot, app, served
+
+
+async def until(pilot: Screen, true: Callable[[], bool]) -> None:
+    """Let the app work until this is so."""
+    for _ in range(400):
+        if true():
+            await pilot.pause()
+            return
+        await pilot.pause(0.01)
+    raise AssertionError("it did not come to be")
+
+
+def rows(app: InspectApp, pane_id: str) -> list[str]:
+    """What a pane draws, as text."""
+    pane = app.main.query_one(f"#{pane_id}", Pane)
+    pane.refresh_from()
+    strips: list[Strip] = [pane.render_line(y) for y in range(pane.size.height)]
+    return [strip.text for strip in strips]
+
+
+def said(app: InspectApp) -> str:
+    """Every message in the corner so far."""
+    return "\n".join(str(note.message) for note in app._notifications)

@@ -1,0 +1,112 @@
+"""Pictures of the screen: reviewed by eye when they change; behaviour is tested elsewhere."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+
+from engine_daemon.errors import InspectError
+from engine_daemon.protocol.state import State
+from tests.tui.story import FIRST, FakeSource, Story, paused, state
+from tui.app import InspectApp
+from tui.panes import PANES
+from tui.theming import read_themes
+
+Compare = Callable[..., bool]
+WORDS = b"the scheduler of a node is told by pods that it waits for some other one".split()
+
+
+def long() -> Story:
+    """A run with everything in it: newlines, an emoji in two tokens, specials, a forced token."""
+    story = Story().predict().stop().command("run_to", None)
+    for k in range(60):
+        word = b" " + WORDS[k * 5 % len(WORDS)]
+        story.tokens((word, (0.05, 0.95, 0.4, 0.8, 0.15, 0.99)[k % 6]))
+    story.tokens((b".\n\n", 0.7), (b"**", 0.3), (b" \xf0\x9f", 0.4), (b"\x98\x80", 0.98))
+    story.predict(after_pause=True).pick(4142, b" default", 0.02, how="forced", rank=5, total=19.0)
+    story.predict(
+        [(2, b"<|im_end|>", 0.5), *FIRST[:11]], specials=[2], sampled=True, chosen=3
+    ).pick(31_000, b" rare", 0.0004, how="sampled", rank=412)
+    return story
+
+
+def app_of(story: Story, *, first: State | None = None, theme: str | None = None) -> InspectApp:
+    source = FakeSource(story, first)
+    return InspectApp(lambda: source, theme=theme)
+
+
+def then(*keys: str) -> Callable[[Pilot[InspectError]], Any]:
+    """Wait for the story, press keys, let the slowest pane draw."""
+
+    async def run(pilot: Pilot[InspectError]) -> None:
+        await pilot.pause(0.3)
+        for key in keys:
+            await pilot.press(key)
+        await pilot.pause(0.4)
+        await pilot.pause()
+
+    return run
+
+
+@pytest.fixture(autouse=True)
+def _still(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24), (20, 5)], ids=lambda s: f"{s[0]}x{s[1]}")
+@pytest.mark.parametrize("name", ["paused", "running"])
+def test_main_screen(snap_compare: Compare, size: tuple[int, int], name: str) -> None:
+    story = paused() if name == "paused" else long()
+    assert snap_compare(app_of(story), terminal_size=size, run_before=then())
+
+
+@pytest.mark.parametrize("pane", [name for name, pane in PANES.items() if pane.FOCUSABLE])
+def test_each_pane_alone(snap_compare: Compare, pane: str) -> None:
+    places = [name for name, one in PANES.items() if one.FOCUSABLE].index(pane)
+    keys = ["tab"] * places + ["z"]
+    assert snap_compare(app_of(long()), terminal_size=(80, 24), run_before=then(*keys))
+
+
+@pytest.mark.parametrize("theme", [*read_themes(), "ansi-dark"])
+def test_each_theme(snap_compare: Compare, theme: str) -> None:
+    app = app_of(long(), theme=theme)
+    assert snap_compare(app, terminal_size=(120, 40), run_before=then("tab"))
+
+
+def test_without_colour(snap_compare: Compare, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert snap_compare(app_of(long()), terminal_size=(120, 40), run_before=then("tab"))
+
+
+@pytest.mark.parametrize("key", ["ctrl+n", "p", "t", "question_mark", "colon"])
+def test_each_dialog(snap_compare: Compare, key: str) -> None:
+    app = app_of(paused())
+    app.cursor_blink = False  # type: ignore[attr-defined]  # read by run_before only
+    assert snap_compare(app, terminal_size=(100, 32), run_before=still(key))
+
+
+def still(*keys: str) -> Callable[[Pilot[InspectError]], Any]:
+    """As `then`, with cursors that do not blink."""
+
+    async def run(pilot: Pilot[InspectError]) -> None:
+        await then(*keys)(pilot)
+        for widget in pilot.app.screen.query("Input, TextArea"):
+            widget.cursor_blink = False  # type: ignore[attr-defined]  # both have it
+        await pilot.pause()
+
+    return run
+
+
+@pytest.mark.parametrize("name", ["loading", "dead", "empty"])
+def test_states(snap_compare: Compare, name: str) -> None:
+    known = state()
+    match name:
+        case "loading":
+            first = state(word="loading", stage="weights", done=134_000_000, total=269_000_000)
+        case "dead":
+            first = state(word="dead", message="no such model: x", hint="llm-inspect models list")
+        case _:
+            first = State(engine=known.engine, sessions=[], viewers=known.viewers)
+    app = app_of(paused(), first=first)
+    assert snap_compare(app, terminal_size=(80, 24), run_before=then())
