@@ -39,7 +39,7 @@ TEMPLATES = {
 {{ messages | tojson(indent=2) }}""",
     "generation": """{% for m in messages %}{% generation %}{{ m.content }}{{ eos_token }}
 {% endgeneration %}{% endfor %}""",
-    "blocks": "{% if tools %}\n  tools\n{% endif %}\n  {% if not documents %}\n  none\n  {% endif %}",
+    "blocks": "{% if tools %}\n  a\n{% endif %}\n  {% if not documents %}\n  b\n  {% endif %}",
     "dates": "{{ strftime_now('%Y')[:2] }}{% set d = dict(a=1) %}{{ d.a }}",
 }
 
