@@ -2,6 +2,7 @@
 
 import io
 import json
+import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -129,7 +130,10 @@ def converted(model_type: str, dummy_prefix: bool) -> HfTokenizer:
     processor = sentencepiece(model_type, dummy_prefix)
     size = processor.get_piece_size()
     pieces = [(processor.id_to_piece(i), processor.get_score(i)) for i in range(size)]
-    library = Library(models.Unigram(pieces, unk_id=processor.unk_id(), byte_fallback=True))
+    if model_type == "unigram":
+        library = Library(models.Unigram(pieces, unk_id=processor.unk_id(), byte_fallback=True))
+    else:
+        library = Library(_bpe(processor))
     parts: list[Any] = [normalizers.Prepend("▁")] if dummy_prefix else []
     library.normalizer = normalizers.Sequence([*parts, normalizers.Replace(" ", "▁")])
     library.decoder = decoders.Sequence(
@@ -138,15 +142,34 @@ def converted(model_type: str, dummy_prefix: bool) -> HfTokenizer:
     return HfTokenizer(library.to_str().encode(), Settings({}, None, None))
 
 
+def _bpe(processor: Any) -> Any:
+    """A SentencePiece BPE model with the merges transformers reads from it."""
+    from tokenizers import models
+    from transformers.convert_slow_tokenizer import SentencePieceExtractor
+
+    with tempfile.NamedTemporaryFile(suffix=".model") as file:
+        file.write(processor.serialized_model_proto())
+        file.flush()
+        parts = SentencePieceExtractor(file.name).extract(models.BPE)
+    return models.BPE(
+        vocab=parts["vocab"],
+        merges=parts["merges"],
+        unk_token="<unk>",
+        fuse_unk=True,
+        byte_fallback=True,
+    )
+
+
 plain_texts = st.text(
     st.characters(exclude_categories=["Cs"], exclude_characters="▁<\0"), max_size=40
 ) | st.sampled_from(made.CORPUS)
 
 
 @pytest.mark.parametrize("dummy_prefix", [True, False])
-def test_every_piece_is_what_sentencepiece_says(dummy_prefix: bool) -> None:
-    processor = sentencepiece("unigram", dummy_prefix)
-    table = converted("unigram", dummy_prefix).table()
+@pytest.mark.parametrize("model_type", ["unigram", "bpe"])
+def test_every_piece_is_what_sentencepiece_says(model_type: str, dummy_prefix: bool) -> None:
+    processor = sentencepiece(model_type, dummy_prefix)
+    table = converted(model_type, dummy_prefix).table()
     for token_id in range(processor.get_piece_size()):
         piece = processor.id_to_piece(token_id)
         if processor.is_byte(token_id):
@@ -156,10 +179,13 @@ def test_every_piece_is_what_sentencepiece_says(dummy_prefix: bool) -> None:
 
 
 @pytest.mark.parametrize("dummy_prefix", [True, False])
+@pytest.mark.parametrize("model_type", ["unigram", "bpe"])
 @given(text=plain_texts)
-def test_ids_and_bytes_are_those_of_sentencepiece(dummy_prefix: bool, text: str) -> None:
-    tokenised = converted("unigram", dummy_prefix).tokenise(Source(text))
-    assert tokenised.ids == sentencepiece("unigram", dummy_prefix).encode(text)
+def test_ids_and_bytes_are_those_of_sentencepiece(
+    model_type: str, dummy_prefix: bool, text: str
+) -> None:
+    tokenised = converted(model_type, dummy_prefix).tokenise(Source(text))
+    assert tokenised.ids == sentencepiece(model_type, dummy_prefix).encode(text)
     left = f" {text}" if dummy_prefix and text else text
     assert spelled(tokenised) == left.encode()
 
