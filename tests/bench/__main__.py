@@ -1,0 +1,34 @@
+"""`make bench`: figures, never a pass or a fail. Names choose: `python -m tests.bench decode`."""
+
+import argparse
+import os
+import platform
+from importlib import import_module
+
+from tests.bench.table import Row, render
+
+BENCHES = ("imports", "decode", "screen")
+
+
+def machine() -> str:
+    """What it ran on, in a line."""
+    model = platform.processor() or platform.machine()
+    with open("/proc/cpuinfo", encoding="utf-8") as lines:
+        named = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    name = named[0] if named else model
+    return f"{name}, {os.cpu_count()} cores, Python {platform.python_version()}"
+
+
+def main() -> None:
+    """Run what is asked for and print one table."""
+    parser = argparse.ArgumentParser(prog="tests.bench")
+    parser.add_argument("names", nargs="*", choices=[*BENCHES, []], help="default: all")
+    names = parser.parse_args().names or BENCHES
+    rows: list[Row] = []
+    for name in names:
+        rows += import_module(f"tests.bench.{name}").run()
+    print(f"{machine()}\n\n{render(rows)}")
+
+
+if __name__ == "__main__":
+    main()
