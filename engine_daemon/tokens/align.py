@@ -183,23 +183,24 @@ class _Segment:
         for token_id, offset in zip(self._ids, self._offsets, strict=True):
             added = vocabulary.added.get(token_id)
             piece = None if added is None else self._written(added, expected, at)
+            prefixed = 0
             if piece is None:
-                if fresh and expected[at : at + 1] not in (b"", _SPACE):
-                    expected = expected[:at] + _SPACE + expected[at:]
-                    spaces += 1
-                piece = self._spelled(token_id, offset, expected, at)
+                prefixed = int(fresh and expected[at : at + 1] not in (b"", _SPACE))
+                options = self._options(token_id, offset)
+                fits = (o for o in options if o and _fits(o, expected, at, prefixed))
+                piece = next(fits, None)
                 fresh = False
             else:
                 fresh = vocabulary.scheme.prefix == "always"
             if piece is None:
                 return None
             pieces.append(piece)
-            at += len(piece)
+            at += len(piece) - prefixed
+            spaces += prefixed
         return (pieces, spaces) if at == len(expected) else None
 
-    def _spelled(
-        self, token_id: int, offset: tuple[int, int], expected: bytes, at: int
-    ) -> bytes | None:
+    def _options(self, token_id: int, offset: tuple[int, int]) -> list[bytes]:
+        """What an ordinary token may stand for here."""
         vocabulary = self._vocabulary
         options = [vocabulary.pieces[token_id]]
         if token_id in vocabulary.literal:
@@ -208,7 +209,7 @@ class _Segment:
             text = self._text[slice(*offset)]
             plain = vocabulary.scheme.undo(text)
             options = [plain, _SPACE + plain, vocabulary.scheme.undo(vocabulary.normalise(text))]
-        return next((each for each in options if each and expected.startswith(each, at)), None)
+        return options
 
     def _written(self, added: Added, expected: bytes, at: int) -> bytes | None:
         """An added token that is found after the normaliser, as it stands in `expected`."""
@@ -241,6 +242,13 @@ class _Segment:
                 aligned.pieces += group
                 aligned.starts += [NO_OFFSET] * len(group)
                 aligned.ends += [NO_OFFSET] * len(group)
+
+
+def _fits(piece: bytes, expected: bytes, at: int, prefixed: int) -> bool:
+    """True when `expected` goes on with `piece`, the space put before it not counted."""
+    if prefixed:
+        return piece[:1] == _SPACE and expected.startswith(piece[1:], at)
+    return expected.startswith(piece, at)
 
 
 def _differ(aligned: Aligned, expected: bytes, joined: bytes) -> None:

@@ -25,7 +25,7 @@ def encode(tokenizer: Tokenizer, prompt: PromptSpec) -> PromptSet:
     source = _source(tokenizer, prompt)
     _check_size(tokenizer, source.text)
     tokenised = tokenizer.tokenise(source)
-    _check(tokenised)
+    _check(tokenised, source.text)
     warnings = [*tokenised.notes, _LONE_SPACE] if _ends_in_space(tokenised) else tokenised.notes
     return PromptSet(
         t_ns=time.monotonic_ns(),
@@ -81,10 +81,12 @@ def _check_size(tokenizer: Tokenizer, text: str) -> None:
         )
 
 
-def _check(tokenised: Tokenised) -> None:
+def _check(tokenised: Tokenised, text: str) -> None:
     if not tokenised.ids:
         raise InspectError(
-            "the prompt is empty: it gives no token to start from",
+            "the tokenizer has no token for anything in the prompt"
+            if text
+            else "the prompt is empty: there is no token to start from",
             "Type some text; a single letter will do",
             code="empty_prompt",
         )
