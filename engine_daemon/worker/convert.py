@@ -72,8 +72,11 @@ def fill_from_gguf(source: Path, folder: Path, progress: ProgressFn) -> None:
                 gguf_file=source.name,
                 quantization_config=GgufConfig(dequantize=True),
                 dtype=torch.bfloat16,
+                local_files_only=True,
             )
-            tokenizer = AutoTokenizer.from_pretrained(str(source.parent), gguf_file=source.name)
+            tokenizer = AutoTokenizer.from_pretrained(
+                str(source.parent), gguf_file=source.name, local_files_only=True
+            )
             progress("write", 0, model.num_parameters() * 2)
             model.save_pretrained(folder)
             tokenizer.save_pretrained(folder)

@@ -41,19 +41,22 @@ def figures(row: Tensor, scratch: Tensor | None = None) -> Figures:
     if scratch is None:
         scratch = row.new_empty(2, row.numel())
     top = row.max()
-    shifted = torch.sub(row, top, out=scratch[0]).clamp_(min=_FAR_BELOW)
+    shifted = torch.sub(row, top, out=scratch[0])
     weights = torch.exp(shifted, out=scratch[1])
     total = float(weights.sum(dtype=torch.float64))
-    weighted = float(shifted.mul_(weights).sum(dtype=torch.float64))
-    if not (math.isfinite(total) and math.isfinite(float(top))):
+    weighted = float(torch.dot(shifted, weights))
+    highest = float(top)
+    if not (math.isfinite(total) and math.isfinite(highest)):
         raise InspectError(
             "the model produced a NaN or infinite logit",
             "The weights may be damaged; fp16 overflows where bf16 does not (--dtype)",
             exit_code=Exit.ENGINE,
             code="engine",
         )
+    if not math.isfinite(weighted):  # a masked token: -inf times 0
+        weighted = float(torch.dot(shifted.clamp_(min=_FAR_BELOW), weights))
     entropy = max(0.0, math.log(total) - weighted / total) / math.log(2.0)
-    return Figures(float(top), total, float(top) + math.log(total), entropy)
+    return Figures(highest, total, highest + math.log(total), entropy)
 
 
 class RowDistribution:
@@ -78,14 +81,6 @@ class RowDistribution:
         """The ids by raw logit, sorted as far as was needed."""
         return Order(self.row)
 
-    def rank(self, token_id: int) -> int:
-        """1 + the number of strictly greater raw logits."""
-        logit = self.row[token_id]
-        leaders = self.row[self.order.known]
-        if leaders.numel() and logit >= leaders[-1]:
-            return 1 + int((leaders > logit).sum())
-        return 1 + int((self.row > logit).sum())
-
     def evaluate(self, sampler: Sampler, path: Sequence[int]) -> "RowEvaluation":
         """Apply a sampler; `path` is every id before this position."""
         with torch.inference_mode():
@@ -102,18 +97,18 @@ class RowEvaluation:
 
     def report(self, k: int) -> Report:
         """Figures and the first `k` candidates by raw logit."""
-        row, known = self._distribution.row, self._distribution.figures
-        k = max(1, min(k, row.numel()))
+        known = self._distribution.figures
+        size = self._distribution.row.numel()
+        k = max(1, min(k, size))
         with torch.inference_mode():
             # One more than asked: whether a tie was cut, and the second for the margin.
-            ids = self._distribution.order.first(max(k + 1, 2))
-            values = row[ids]
-            dropped_by, final_logprobs = self._final.judge(ids[:k])
-            inside = float((values[:k] - known.top).exp_().sum(dtype=torch.float64))
-        logits: list[float] = values.tolist()
+            ids, logits = self._distribution.order.listed(max(k + 1, 2))
+            dropped_by, final_logprobs = self._final.judge(ids[:k], logits[:k])
         first, second = (math.exp(x - known.logsumexp) for x in (*logits, -math.inf)[:2])
+        # In fp32 as `total` was summed: a tail of 1e-12 must not drown in another rounding.
+        inside = float((torch.tensor(logits[:k]) - known.top).exp_().sum(dtype=torch.float64))
         return Report(
-            ids=ids[:k].tolist(),
+            ids=ids[:k],
             logits=logits[:k],
             final_logprobs=final_logprobs,
             dropped_by=dropped_by,
@@ -121,7 +116,7 @@ class RowEvaluation:
             entropy_bits=known.entropy_bits,
             logsumexp=known.logsumexp,
             margin=first - second,
-            tail_prob=max(0.0, (known.total - inside) / known.total) if k < row.numel() else 0.0,
+            tail_prob=max(0.0, (known.total - inside) / known.total) if k < size else 0.0,
         )
 
     def pick(self, u: float) -> Choice:
@@ -144,8 +139,6 @@ class RowEvaluation:
 
     def _choice(self, token_id: int, how: How, draw: float | None) -> Choice:
         with torch.inference_mode():
-            one = torch.tensor([token_id], device=self._distribution.row.device)
-            logit = float(self._distribution.row[token_id])
-            rank = self._distribution.rank(token_id)
-            final_logprob = self._final.judge(one)[1][0]
+            logit, rank = self._distribution.order.value_and_rank(token_id)
+            final_logprob = self._final.judge([token_id], [logit])[1][0]
         return Choice(token_id, logit, final_logprob, rank, how, draw)

@@ -14,7 +14,8 @@ from torch import Tensor
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.protocol.values import DroppedBy, Sampler
 
-_FIRST_PREFIX = 64
+FIRST_PREFIX = 64
+"""Tokens put in order at once: candidates, top-k and top-p seldom need more."""
 _PREFIX_GROWTH = 8
 _BLOCKS_A_LEADER = 16
 """Blocks for each of the k leaders wanted: more make the search finer and the maxima dearer."""
@@ -42,12 +43,13 @@ def _near_the_top(row: Tensor, k: int, width: int) -> Tensor:
     whole = row.numel() // width * width
     blocks = row[:whole].view(-1, width)
     maxima = blocks.amax(1)
-    bound = torch.topk(maxima, k, sorted=False).values.min()
-    reaching = (maxima >= bound).nonzero().squeeze(1)
-    pairs = (blocks[reaching] >= bound).nonzero()
-    near = reaching[pairs[:, 0]] * width + pairs[:, 1]
-    rest = (row[whole:] >= bound).nonzero().squeeze(1) + whole
-    return torch.cat([near, rest])
+    bound = torch.topk(maxima, k).values[-1]
+    reaching = (maxima >= bound).nonzero()
+    block, place = (blocks[reaching[:, 0]] >= bound).nonzero().unbind(1)
+    near = reaching[block, 0] * width + place
+    if whole == row.numel():
+        return near
+    return torch.cat([near, (row[whole:] >= bound).nonzero()[:, 0] + whole])
 
 
 def penalise(row: Tensor, sampler: Sampler, path: Sequence[int]) -> Tensor:
@@ -78,25 +80,44 @@ def penalise(row: Tensor, sampler: Sampler, path: Sequence[int]) -> Tensor:
 
 
 class Order:
-    """The ids of a row in the sampler's order, sorted only as far as somebody asked."""
+    """The ids of a row in the sampler's order, sorted only as far as somebody asked.
+
+    The first of them, which nearly every question is about, are held as plain lists.
+    """
 
     def __init__(self, row: Tensor) -> None:
         self._row = row
-        self._ids = row.new_empty(0, dtype=torch.long)
-
-    @property
-    def known(self) -> Tensor:
-        """The ids put in order so far."""
-        return self._ids
+        self._ids = leading(row, min(FIRST_PREFIX, row.numel()))
+        self._head = self._ids.tolist(), row[self._ids].tolist()
 
     def first(self, n: int) -> Tensor:
         """The first `n` ids (all of them when there are fewer)."""
         size = self._row.numel()
         n = min(n, size)
         if n > self._ids.numel():
-            wanted = max(n, _FIRST_PREFIX, _PREFIX_GROWTH * self._ids.numel())
+            wanted = max(n, _PREFIX_GROWTH * self._ids.numel())
             self._ids = leading(self._row, size if 4 * wanted >= size else wanted)
         return self._ids[:n]
+
+    def listed(self, n: int) -> tuple[list[int], list[float]]:
+        """The first `n` ids and their values."""
+        ids, values = self._head
+        if n <= len(ids) or len(ids) == self._row.numel():
+            return ids[:n], values[:n]
+        more = self.first(n)
+        return more.tolist(), self._row[more].tolist()
+
+    def value_and_rank(self, token_id: int) -> tuple[float, int]:
+        """Its value, and 1 + the number of strictly greater ones."""
+        ids, values = self._head
+        if token_id in ids:
+            value = values[ids.index(token_id)]
+            return value, 1 + values.index(value)
+        cell = self._row[token_id]
+        value = float(cell)
+        if value == values[-1]:
+            return value, 1 + values.index(value)
+        return value, 1 + int((self._row > cell).sum())
 
 
 class Final:
@@ -116,9 +137,10 @@ class Final:
     ) -> None:
         self.greedy = sampler.greedy or sampler.temperature <= 0.0
         self._values = penalise(row, sampler, path)
-        self._order = order if order and self._values is row else Order(self._values)
+        self._penalised = self._values is not row
+        self._order = Order(self._values) if self._penalised or order is None else order
         self._temperature = 1.0 if self.greedy else sampler.temperature
-        self._top = float(self._values[self._order.first(1)])
+        self._top = self._order.listed(1)[1][0]
         if not math.isfinite(self._top):
             raise InspectError(
                 "the sampler's logits hold no finite maximum",
@@ -153,7 +175,10 @@ class Final:
         """Keep the first `count`. `ties`: the cut falls between different values."""
         if count >= self._kept:
             return
-        if ties and count > _FIRST_PREFIX:
+        if count <= FIRST_PREFIX:
+            ids, values = self._order.listed(count)
+            last_id, value = ids[-1], values[-1]
+        elif ties:
             # Only the value is needed: no reason to order the tokens before it.
             smallest = self._values.numel() - count + 1
             value, last_id = float(torch.kthvalue(self._values, smallest).values), -1
@@ -174,7 +199,9 @@ class Final:
     def mass(self) -> float:
         """Sum of the weights still kept."""
         if self._mass is None:
-            if self._kept <= _FIRST_PREFIX:
+            if self._kept == 1:
+                return 1.0
+            if self._kept <= FIRST_PREFIX:
                 kept = self._prefix_weights(self._kept)
             elif self._cuts:
                 kept = self._weights(self._values[self._within(*self._cuts[-1][1:])])
@@ -193,7 +220,7 @@ class Final:
 
     def _reaching(self, target: float) -> int:
         """Length of the shortest prefix whose weights reach `target`; at least one."""
-        n = _FIRST_PREFIX
+        n = FIRST_PREFIX
         while True:
             running = self._prefix_weights(n).cumsum(0)
             at = int(torch.searchsorted(running, target))
@@ -205,25 +232,27 @@ class Final:
 
     def _count_at_least(self, floor: float) -> int:
         """How many of the kept weigh `floor` or more (the largest weighs 1)."""
-        if self._kept <= _FIRST_PREFIX:
+        if self._kept <= FIRST_PREFIX:
             return int((self._prefix_weights(self._kept) >= floor).sum())
         return min(self._kept, int((self._weights(self._values) >= floor).sum()))
 
     # What it is asked --------------------------------------------------------------------------
 
-    def judge(self, ids: Tensor) -> tuple[list[int], list[float]]:
-        """For each id the first stage that took it out (`DroppedBy`) and its final
-        log-probability, -inf where it was dropped."""
-        stages = []
-        logprobs = []
+    def judge(self, ids: list[int], raw: list[float]) -> tuple[list[int], list[float]]:
+        """For each id, with its raw logit, the first stage that took it out (`DroppedBy`) and its
+        final log-probability, -inf where it was dropped."""
+        values = raw
+        if self._penalised:
+            index = torch.tensor(ids, dtype=torch.long, device=self._values.device)
+            values = self._values[index].tolist()
         log_mass = math.log(self.mass)
-        for token_id, value in zip(ids.tolist(), self._values[ids].tolist(), strict=True):
-            stage = self._stage(token_id, value)
-            stages.append(int(stage))
-            kept = stage is DroppedBy.KEPT
-            relative = (value - self._top) / self._temperature
-            logprobs.append(relative - log_mass if kept else -math.inf)
-        return stages, logprobs
+        stages = [self._stage(i, value) for i, value in zip(ids, values, strict=True)]
+        return [int(x) for x in stages], [
+            (value - self._top) / self._temperature - log_mass
+            if stage is DroppedBy.KEPT
+            else -math.inf
+            for stage, value in zip(stages, values, strict=True)
+        ]
 
     def _stage(self, token_id: int, value: float) -> DroppedBy:
         for stage, last_value, last_id in self._cuts:
@@ -234,8 +263,8 @@ class Final:
     def draw(self, u: float) -> int:
         """The first id in order whose cumulative final probability exceeds `u`."""
         if self._kept == 1:
-            return int(self._order.first(1))
-        n = _FIRST_PREFIX
+            return self._order.listed(1)[0][0]
+        n = FIRST_PREFIX
         while True:
             running = (self._prefix_weights(n) / self.mass).cumsum(0)
             at = int(torch.searchsorted(running, u, right=True))
