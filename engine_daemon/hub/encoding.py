@@ -15,8 +15,8 @@ from engine_daemon.protocol.worker import Encode, Encoded
 
 TEMPLATE_S: Final = 5.0
 """A chat template may run this long."""
-TEXT_S: Final = 60.0
-"""A text of the largest size is tokenised well within this."""
+TEXT_S_A_BYTE: Final = 60.0 / (8 * 1024 * 1024)
+"""Tokenising may take this long on top: a text of the largest size is done well within it."""
 
 Done = Callable[[Encoded], None]
 
@@ -42,8 +42,7 @@ class Encoder:
     def encode(self, prompt: PromptSpec, done: Done) -> None:
         """Ask; `done` gets the answer, or a refusal in the same form."""
         self._next += 1
-        allowance = TEMPLATE_S if prompt.template else TEXT_S
-        self._jobs[self._next] = _Job(prompt, done, time.monotonic() + allowance)
+        self._jobs[self._next] = _Job(prompt, done, _deadline(prompt))
         self._send("tokens", Encode(ask=self._next, prompt=prompt))
 
     def encoded(self, answer: Encoded) -> None:
@@ -62,7 +61,7 @@ class Encoder:
                 Encoded(
                     ask=ask,
                     code="too_slow",
-                    message=f"the {what} took over {TEMPLATE_S:.0f} s and was stopped",
+                    message=f"the {what} took too long and was stopped",
                     hint="Use --raw, or another template",
                 )
             )
@@ -83,7 +82,7 @@ class Encoder:
                 )
                 continue
             job.tries += 1
-            job.deadline = time.monotonic() + (TEMPLATE_S if job.prompt.template else TEXT_S)
+            job.deadline = _deadline(job.prompt)
             self._send("tokens", Encode(ask=ask, prompt=job.prompt))
 
     def fail(self, code: str, message: str) -> None:
@@ -91,3 +90,7 @@ class Encoder:
         jobs, self._jobs = self._jobs, {}
         for ask, job in jobs.items():
             job.done(Encoded(ask=ask, code=code, message=message))
+
+
+def _deadline(prompt: PromptSpec) -> float:
+    return time.monotonic() + TEMPLATE_S + len(prompt.text) * TEXT_S_A_BYTE
