@@ -127,10 +127,8 @@ def status_command(given: Given) -> int:
     state = state_of(target)
     connection = read_connection(target.paths)
     if given.json:
-        body = msgspec.to_builtins(state)
-        body["viewers"] = [{k: v for k, v in x.items() if k != "viewer"} for x in body["viewers"]]
         running = {key: connection[key] for key in ("name", "pid", "version", "started")}
-        tell(json.dumps({**running, **body}))
+        tell(json.dumps({**running, **_object(state)}))
         return 0
     up = time.time() - float(connection["started"])
     tell(f"daemon {target.paths.name}: pid {connection['pid']}, up {_span(up)}, {_idle(state)}")
@@ -143,6 +141,18 @@ def status_command(given: Given) -> int:
         if not _asks(viewer):
             tell(f"viewer {viewer.who}: {viewer.client}, {viewer.role}")
     return 0
+
+
+def _object(value: msgspec.Struct) -> dict[str, object]:
+    """A struct for JSON: every field, also those the wire leaves out; no internal ids."""
+    fields = msgspec.structs.asdict(value)
+    return {name: _plain(field) for name, field in fields.items() if not isinstance(field, bytes)}
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, msgspec.Struct):
+        return _object(value)
+    return [_plain(item) for item in value] if isinstance(value, list) else value
 
 
 def _idle(state: State) -> str:

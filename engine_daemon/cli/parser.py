@@ -63,7 +63,7 @@ COMMANDS: Final = {
 LATER: Final = ("open", "replay", "export", "diff", "doctor")
 """Commands of a later version: not prompts either."""
 _DEFAULT_VERB: Final = {"sessions": "list", "models": "list"}
-_WORDS: Final = ("help", *LATER, *dict.fromkeys(name.split()[0] for name in COMMANDS if name))
+_WORDS: Final = (*LATER, *dict.fromkeys(name.split()[0] for name in COMMANDS if name))
 
 
 def parse(argv: Sequence[str]) -> Parsed:
@@ -71,7 +71,7 @@ def parse(argv: Sequence[str]) -> Parsed:
     words = list(argv)
     split = words.index("--") if "--" in words else len(words)
     head, literal = words[:split], words[split + 1 :]
-    if head[:1] == ["help"]:
+    if head[:1] == ["help"]:  # the word itself only: `Hello` is two edits away, and a prompt
         return Parsed(SCREEN, [], Given(help=True))
     name, rest = _command(head)
     given, arguments = _options(name, rest)

@@ -29,6 +29,7 @@ IMPLICIT_IDLE_S: Final = 2 * 3600.0
 ASKING: Final = "ask"
 """Name of a client that only looks at the state."""
 _CONNECTION_S: Final = 10.0
+_GONE_S: Final = 2.0
 _POLL_S: Final = 0.02
 
 
@@ -117,8 +118,19 @@ def start(target: Target, options: DaemonOptions, *, wait: bool = True) -> None:
     progress = LoadProgress()
     try:
         start_daemon(target.paths, options, progress.update, "ready" if wait else "hub")
+    except InspectError as error:
+        if error.exit_code is Exit.MODEL:
+            _wait_until_gone(target.paths)
+        raise
     finally:
         progress.close()
+
+
+def _wait_until_gone(paths: Paths) -> None:
+    """A daemon whose first load failed leaves; the next command shall not meet it on its way."""
+    deadline = time.monotonic() + _GONE_S
+    while is_running(paths) and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
 
 
 def _wait_for_connection(paths: Paths) -> None:

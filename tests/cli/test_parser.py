@@ -22,6 +22,7 @@ def complaint(*words: str) -> str:
         ([], SCREEN, []),
         (["hello world"], SCREEN, ["hello world"]),
         (["Kubernetes"], SCREEN, ["Kubernetes"]),
+        (["Hello"], SCREEN, ["Hello"]),
         (["--", "run"], SCREEN, ["run"]),
         (["--steps", "3", "--", "-x"], SCREEN, ["-x"]),
         (["- a list"], SCREEN, ["- a list"]),
@@ -48,7 +49,7 @@ def test_what_a_line_means(words: list[str], command: str, arguments: list[str])
         ("atach", "attach"),
         ("Resume", "resume"),
         ("demon", "daemon"),
-        ("hlp", "help"),
+        ("op", "open"),
     ],
 )
 def test_a_lone_word_that_is_almost_a_command_is_no_prompt(word: str, meant: str) -> None:

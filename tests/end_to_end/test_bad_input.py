@@ -1,0 +1,110 @@
+"""Bad input: a clear error of one or two lines, the right exit code, never a traceback."""
+
+import json
+import os
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.command import SCRIPTED, Place
+
+
+def complaint(text: str) -> list[str]:
+    """The error's own lines, without what was said of progress."""
+    lines = text.splitlines()
+    (start,) = [i for i, line in enumerate(lines) if line.startswith("llm-inspect: ")]
+    return lines[start:]
+
+
+@pytest.mark.parametrize(
+    ("words", "stdin", "code"),
+    [
+        (["rnu"], b"", 2),
+        (["--frobnicate"], b"", 2),
+        (["hello world"], b"", 2),  # no terminal
+        (["attach"], b"", 2),  # no terminal
+        (["run"], b"", 2),
+        (["run", ""], b"", 2),
+        (["run", "-"], b"", 2),
+        (["run", "-"], b"a\xffb", 2),
+        (["run", "-"], b"a" * 9_000_000, 2),
+        (["run", "--prompt-file", "nowhere"], b"", 2),
+        (["run", "--greedy", "--top-k", "4", "hi"], b"", 2),
+        (["run", "--temperature", "nan", "hi"], b"", 2),
+        (["run", "--steps", "many", "hi"], b"", 2),
+        (["run", "--system", "x", "hi"], b"", 2),
+        (["run", "--record", "no/where.lir", "hi"], b"", 2),
+        (["run", "--engine", "vllm", "hi"], b"", 2),
+        (["run", "--tp", "4", "hi"], b"", 2),
+        (["run", "--name", "../x", "hi"], b"", 2),
+        (["replay", "x.lir"], b"", 2),
+        (["force", "K"], b"", 2),
+        (["step", "K", "x"], b"", 2),
+    ],
+    ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
+)
+def test_wrong_usage_starts_nothing(
+    place: Place, words: list[str], stdin: bytes, code: int
+) -> None:
+    done = place.run(*words, stdin=stdin, code=code)
+    assert 1 <= len(complaint(done.err)) <= 2
+    assert done.out == b""
+    assert list(place.connections()) == []
+
+
+def test_a_prompt_longer_than_the_context(place: Place) -> None:
+    done = place.run("run", *SCRIPTED, "--max-context", "4", "--json", "Hello", code=2)
+    assert done.lines[-1]["event"] == "error"
+    assert len(complaint(done.err)) <= 2
+    assert "attach" not in done.err
+    assert place.status()["sessions"] == []
+
+
+def test_debug_shows_where(place: Place) -> None:
+    done = place.run("run", "--debug", "--name", "a b", "hi", code=2)
+    assert "Traceback" in done.err
+
+
+def test_nobody_reads_at_all(place: Place) -> None:
+    """Help into a closed pipe."""
+    run = place.start("--help")
+    assert run.process.stdout is not None
+    run.process.stdout.close()
+    assert run.process.wait(timeout=30) == 0
+
+
+@pytest.mark.engine
+def test_models_that_cannot_be_had(place: Place) -> None:
+    """Unknown, broken and forbidden checkpoints, without network and without cache."""
+    place.env |= {
+        "XDG_CACHE_HOME": str(place.root / "cache"),
+        "HF_HUB_CACHE": str(place.root / "hub"),
+        "HF_HUB_OFFLINE": "1",
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": "",
+        "OMP_NUM_THREADS": "1",
+    }
+    broken, pickled = place.root / "broken", place.root / "pickled"
+    for folder in (broken, pickled):
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps({"model_type": "llama"}), "utf-8")
+        (folder / "tokenizer.json").write_text("{}", "utf-8")
+    (broken / "model.safetensors").write_bytes(b"\x00" * 100)
+    with zipfile.ZipFile(pickled / "pytorch_model.bin", "w") as archive:
+        archive.writestr("archive/data.pkl", b"cos\nsystem\n(S'touch pwned'\ntR.")
+    for model in ("no-such-model", "nobody/nothing", str(broken), str(pickled), "/not/there"):
+        done = place.run("run", "--model", model, "--json", "hi", code=3)
+        assert [line["event"] for line in done.lines] == ["error"], model
+        assert len(complaint(done.err)) <= 2, done.err
+        assert list(place.connections()) == []
+    assert not Path(place.cwd / "pwned").exists()
+
+
+def test_the_place_must_be_ours(place: Place) -> None:
+    os.chmod(place.root / "run", 0o700)
+    (place.root / "elsewhere").mkdir()
+    target = place.root / "run" / "37a8eec1"  # of the name `default`
+    target.symlink_to(place.root / "elsewhere")
+    done = place.run("run", *SCRIPTED, "hi", code=4)
+    assert "refusing to put sockets there" in done.err

@@ -1,0 +1,65 @@
+"""One-shot commands on a session."""
+
+import pytest
+
+from tests.end_to_end.command import SCRIPTED, Place
+
+
+@pytest.fixture
+def session(place: Place) -> str:
+    """A session that stands at step 0."""
+    lines = place.json("run", *SCRIPTED, "--json", "--keep", "--steps", "0", "Hello")
+    return str(lines[-1]["session"])
+
+
+def test_step_force_and_close(place: Place, session: str) -> None:
+    assert f"{session} stands at step 1" in place.run("step", session).out.decode()
+    assert "at step 4" in place.run("step", session[:4].lower(), "3").out.decode()
+    forced = place.run("force", session, "--text", " before").out.decode()
+    assert "at step 5" in forced
+    assert "' before'" in forced
+    assert "at step 6" in place.run("force", session, "--id", "300").out.decode()
+    assert "closed" in place.run("close", session).out.decode()
+    gone = place.run("step", session, code=2)
+    assert "no session" in gone.err
+
+
+def test_resume_and_pause(place: Place, session: str) -> None:
+    place.run("resume", session)
+    assert "stands at step" in place.run("pause", session).out.decode()
+    standing = place.session(session)
+    assert standing["status"] == "paused"
+    assert "stands at step" in place.run("pause", session).out.decode()
+    assert place.session(session)["place"] == standing["place"]
+
+
+def test_busy_while_running(place: Place, session: str) -> None:
+    place.run("resume", session)
+    done = place.run("step", session, code=4)
+    assert "running" in done.err
+    place.run("pause", session)
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (("--text", " Kubernetes"), "is 11 tokens, not one"),
+        (("--id", "999999"), "no token id"),
+        ((), "--id ID or --text TEXT"),
+        (("--id", "1", "--text", "a"), "one of them"),
+    ],
+)
+def test_what_cannot_be_forced(
+    place: Place, session: str, words: tuple[str, ...], part: str
+) -> None:
+    assert part in place.run("force", session, *words, code=2).err
+    assert place.session(session)["place"]["step"] == 0
+
+
+def test_after_the_end_of_the_sequence(place: Place) -> None:
+    script = ("--engine", "scripted", "--model", "scripted:rate=0,eos_at=6")
+    lines = place.json("run", *script, "--json", "--keep", "Hello")
+    session, steps = lines[-1]["session"], lines[-1]["steps"]
+    assert place.session(session)["status"] == "ended"
+    assert f"stands at step {steps}" in place.run("step", session).out.decode()
+    assert f"stands at step {steps + 1}" in place.run("step", session).out.decode()

@@ -1,0 +1,131 @@
+"""`daemon` and its verbs."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.daemons import wait_for
+from tests.end_to_end.command import SCRIPTED, Place, alive
+
+HOSTILE = ("grp", "json", "queue", "tokenizers", "textual", "zmq", "engine_daemon", "tui")
+
+
+def test_its_whole_life(place: Place) -> None:
+    started = place.run("daemon", "start", *SCRIPTED)
+    assert "is ready" in started.err
+    assert "synthetic" in started.err
+    again = place.run("daemon", "start", *SCRIPTED)
+    assert "running already" in again.err
+    status = place.status()
+    assert status["engine"]["word"] == "ready"
+    assert status["name"] == "default"
+    assert "ready" in place.run("daemon", "status").out.decode()
+    (listed,) = place.json("daemon", "list", "--json")
+    assert listed["pid"] == status["pid"]
+    assert "llm-inspect" in place.run("daemon", "logs").out.decode()
+    assert place.run("daemon", "logs", "--lines", "0").out == b""
+    place.run("daemon", "stop")
+    assert not alive(status["pid"])
+    assert not alive(status["engine"]["pid"])
+    assert "no daemon is running" in place.run("daemon", "list").out.decode()
+
+
+def test_without_a_daemon(place: Place) -> None:
+    for words in (("daemon", "stop"), ("daemon", "status"), ("pause", "K"), ("step", "K")):
+        done = place.run(*words, code=4)
+        assert "no daemon named default is running" in done.err
+        assert "llm-inspect daemon start" in done.err
+    assert "no log" in place.run("daemon", "logs", code=4).err
+
+
+def test_it_leaves_the_terminal_that_started_it(place: Place) -> None:
+    place.run("daemon", "start", *SCRIPTED)
+    pid = place.status()["pid"]
+    assert os.getsid(pid) == pid
+    assert os.readlink(f"/proc/{pid}/cwd") == "/"
+    assert os.readlink(f"/proc/{pid}/fd/0") == "/dev/null"
+    os.kill(pid, signal.SIGHUP)
+    assert place.status()["pid"] == pid
+
+
+def test_other_options_are_refused(place: Place) -> None:
+    place.run("daemon", "start", *SCRIPTED)
+    for words in (("--dtype", "fp32"), ("--engine", "hf"), ("--idle-exit", "5m")):
+        done = place.run("run", *words, "Hi", code=4)
+        assert "asked for was" in done.err
+        assert "daemon restart" in done.err
+        assert place.run("daemon", "start", *words, code=4).code == 4
+    place.run("run", "--steps", "1", *SCRIPTED, "Hi")
+
+
+def test_what_the_configuration_asks_for(place: Place) -> None:
+    folder = place.root / "config" / "llm-inspect"
+    folder.mkdir(parents=True)
+    file = folder / "config.toml"
+    file.write_text('[daemon.default]\nengine = "scripted"\nmodel = "scripted:rate=0"\n', "utf-8")
+    place.run("run", "--steps", "1", "Hi")
+    assert place.status()["engine"]["synthetic"] is True
+    file.write_text('[daemon.default]\nengnie = "scripted"\n', "utf-8")
+    done = place.run("run", "--steps", "1", "Hi", code=2)
+    assert "Did you mean engine?" in done.err
+
+
+def test_restart_keeps_the_options_and_the_sessions(place: Place) -> None:
+    place.run("daemon", "start", *SCRIPTED, "--idle-exit", "3h")
+    session = place.json("run", "--json", "--steps", "3", "--keep", "Hi")[-1]["session"]
+    before = place.session(session)
+    first = place.status()["pid"]
+    place.run("daemon", "restart", "--idle-exit", "4h")
+    status = place.status()
+    assert status["pid"] != first
+    assert status["engine"]["synthetic"] is True
+    assert status["idle_exit_s"] == 4 * 3600
+    after = place.session(session)
+    assert (after["place"], after["title"]) == (before["place"], before["title"])
+
+
+def test_not_waiting_for_the_model(place: Place) -> None:
+    slow = ("--engine", "scripted", "--model", "scripted:load_ms=60000")
+    place.run("daemon", "start", *slow, "--no-wait")
+    status = place.status()
+    assert status["engine"]["word"] in ("starting", "loading")
+    place.run("daemon", "stop")
+    assert not alive(status["pid"])
+
+
+def test_a_model_that_cannot_be_loaded_ends_the_daemon(place: Place) -> None:
+    failing = ("--engine", "scripted", "--model", "scripted:load_fail=1")
+    done = place.run("daemon", "start", *failing, code=3)
+    assert len([line for line in done.err.splitlines() if line.startswith("llm-inspect:")]) >= 1
+    wait_for(lambda: list(place.connections()) == [])
+    run = place.run("run", *failing, "--json", "Hi", code=3)
+    assert [line["event"] for line in run.lines] == ["error"]
+
+
+def test_idle_exit_with_the_last_viewer(place: Place) -> None:
+    place.run("run", *SCRIPTED, "--idle-exit", "0", "--steps", "1", "Hi")
+    wait_for(lambda: list(place.connections()) == [])
+
+
+def test_two_daemons(place: Place) -> None:
+    place.run("daemon", "start", *SCRIPTED)
+    place.run("daemon", "start", "--name", "second", *SCRIPTED)
+    names = {row["name"] for row in place.json("daemon", "list", "--json")}
+    assert names == {"default", "second"}
+    kept = place.run("run", "--name", "second", "--steps", "1", "--keep", "--json", "Hi")
+    assert "llm-inspect attach second --session" in kept.err
+    assert place.status()["sessions"] == []
+
+
+@pytest.mark.parametrize("words", [("run", *SCRIPTED, "--steps", "1", "Hi")])
+def test_modules_in_the_working_directory_are_never_imported(
+    place: Place, words: tuple[str, ...]
+) -> None:
+    for name in HOSTILE:
+        mark = f"open({str(place.root / 'imported')!r}, 'a').write({name!r})\n"
+        (place.cwd / f"{name}.py").write_text(mark, "utf-8")
+    place.run(*words)
+    place.run("daemon", "restart")
+    assert not Path(place.root / "imported").exists()

@@ -1,0 +1,120 @@
+"""The demo model through the whole program, against plain transformers."""
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.end_to_end.command import Line, Place
+from tests.worker.checkpoints import demo_model
+
+pytestmark = [pytest.mark.model, pytest.mark.engine, pytest.mark.xdist_group("demo_model")]
+
+PROMPT = "Kubernetes pods are scheduled by the"
+IDS = [59, 23385, 37491, 27781, 359, 13831, 411, 260]
+STEPS = 12
+
+
+@pytest.fixture(autouse=True)
+def _model_is_there() -> None:
+    demo_model()
+
+
+@cache
+def plain(folder: Path) -> Any:
+    """The model as transformers loads it, fp32."""
+    import torch
+    import transformers
+
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    return loaded.eval()
+
+
+def expected(ids: list[int], steps: int) -> tuple[list[int], list[Any]]:
+    """Greedy ids and the raw probabilities before each, every step computed from the whole."""
+    import torch
+
+    path, rows = list(ids), []
+    with torch.inference_mode():
+        for _ in range(steps):
+            logits = plain(demo_model())(torch.tensor([path])).logits[0, -1]
+            rows.append(logits.double().softmax(-1))
+            path.append(int(logits.argmax()))
+    return path[len(ids) :], rows
+
+
+def steps_of(lines: list[Line]) -> list[Line]:
+    return [line for line in lines if line["event"] == "step"]
+
+
+@pytest.mark.parametrize("cache_option", [(), ("--no-kv-cache",)], ids=["kv", "no kv"])
+def test_the_same_as_plain_transformers(place: Place, cache_option: tuple[str, ...]) -> None:
+    words = ("run", "--dtype", "fp32", "--json", "--steps", str(STEPS), *cache_option, PROMPT)
+    lines = place.json(*words)
+    ids, rows = expected(IDS, STEPS)
+    (prompt,) = [line for line in lines if line["event"] == "prompt"]
+    assert [token["id"] for token in prompt["tokens"]] == IDS
+    assert lines[-1]["ids"] == ids
+    for step, row in zip(steps_of(lines), rows, strict=True):
+        for candidate in step["candidates"]:
+            assert candidate["prob"] == pytest.approx(float(row[candidate["id"]]), abs=1e-3)
+        best = row.sort(descending=True)
+        assert step["candidates"][0]["id"] == int(best.indices[0])
+        assert step["margin"] == pytest.approx(float(best.values[0] - best.values[1]), abs=1e-3)
+        entropy = float(-(row * row.clamp_min(1e-300).log2()).sum())
+        assert step["entropy_bits"] == pytest.approx(entropy, abs=1e-2)
+        assert step["position"] == len(IDS) + step["step"]
+        naive = step["step"] == 0 or bool(cache_option)
+        assert step["processed"] == (step["position"] if naive else 1)
+
+
+def test_the_known_answer(place: Place) -> None:
+    """As it comes, in bf16: the figures everybody can check, on the screen too."""
+    lines = place.json("run", "--json", "--steps", "0", "--keep", PROMPT)
+    (pending,) = [line for line in lines if line["event"] == "pending"]
+    best = [(c["text"], c["prob"]) for c in pending["candidates"][:5]]
+    assert [text for text, _ in best] == [" Ku", " `", " container", " pod", " default"]
+    wanted = [0.225, 0.121, 0.036, 0.025, 0.020]
+    assert [prob for _, prob in best] == pytest.approx(wanted, abs=0.004)
+    with place.terminal() as screen:
+        picture = screen.until("step 0 pending")
+        assert "␣Ku" in picture
+        assert f"{best[0][1] * 100:.1f} %" in picture
+        for step in (1, 2, 3):
+            screen.press("s")
+            screen.until(f"step {step} pending")
+        assert "scheduled·by·the·Kubernetes" in screen.text()
+        screen.press("q")
+        screen.finish()
+
+
+def test_sampling_is_repeatable_and_follows_the_rule(place: Place) -> None:
+    import hashlib
+
+    seed = 12345
+    words = ("--temperature", "0.9", "--top-k", "40", "--top-p", "0.95", "--seed", str(seed))
+    lines = place.json("run", "--json", "--steps", "6", "--candidates", "60", *words, PROMPT)
+    for step in steps_of(lines):
+        raw = seed.to_bytes(8, "little") + bytes(8) + step["step"].to_bytes(8, "little")
+        u = (int.from_bytes(hashlib.sha256(raw).digest()[:8], "big") >> 11) / 2**53
+        assert step["chosen"]["draw"] == u
+        total, picked = 0.0, None
+        for candidate in step["candidates"]:
+            total += candidate["final_prob"]
+            if picked is None and total > u:
+                picked = candidate["id"]
+        assert total == pytest.approx(1, abs=1e-5)
+        assert step["chosen"]["id"] == picked
+    again = place.json("run", "--json", "--steps", "6", *words, PROMPT)
+    assert again[-1]["ids"] == lines[-1]["ids"]
+
+
+def test_chat(place: Place) -> None:
+    lines = place.json("run", "--json", "--steps", "4", "--chat", "--system", "Be brief.", "Hi")
+    (prompt,) = [line for line in lines if line["event"] == "prompt"]
+    assert prompt["template"] is True
+    assert "<|im_start|>system\nBe brief.<|im_end|>" in prompt["text"]
+    assert prompt["tokens"][0]["special"] is True
+    joined = b"".join(bytes.fromhex(token["bytes"]) for token in prompt["tokens"])
+    assert joined.decode() == prompt["text"]

@@ -1,0 +1,149 @@
+"""The real command in a real terminal."""
+
+import os
+import re
+import signal
+
+import pytest
+
+from tests.daemons import wait_for
+from tests.end_to_end.command import SCRIPTED, Place, alive
+
+pytestmark = pytest.mark.terminal
+
+
+def test_step_force_quit_and_come_back(place: Place) -> None:
+    with place.terminal(*SCRIPTED, "Hello pods are") as screen:
+        first = screen.until("step 0 pending")
+        assert "SYNTHETIC" in first
+        assert "Hello·pods·are" in first
+        for step in (1, 2, 3):
+            screen.press("s")
+            screen.until(f"step {step} pending")
+        (session,) = place.status()["sessions"]
+        assert session["place"]["step"] == 3
+        assert session["status"] == "paused"
+        # The second candidate by hand: to NEXT TOKEN, one down, enter.
+        while "▸  2" not in screen.text():
+            screen.press("tab", "down")
+            screen.until(lambda picture: "step 3 pending" in picture)
+        screen.press("enter")
+        picture = screen.until("step 4 pending")
+        assert "forced" in picture
+        screen.press("q")
+        last = screen.finish()
+    come_back = re.search(r"llm-inspect (attach --session \w+)", last)
+    assert come_back is not None
+    with place.terminal(*come_back[1].split()) as screen:
+        again = screen.until("step 4 pending")
+        assert "Hello·pods·are" in again
+        assert "forced" in again
+        screen.press("s")
+        screen.until("step 5 pending")
+        screen.press("q")
+        screen.finish()
+    (now,) = place.status()["sessions"]
+    assert (now["session"], now["place"]["step"]) == (session["session"], 5)
+
+
+def test_run_and_pause(place: Place) -> None:
+    with place.terminal("--engine", "scripted", "Hello") as screen:
+        screen.until("step 0 pending")
+        screen.press("space")
+        wait_for(lambda: place.status()["sessions"][0]["status"] == "running")
+        screen.press("space")
+        wait_for(lambda: place.status()["sessions"][0]["status"] == "paused")
+        step = place.status()["sessions"][0]["place"]["step"]
+        screen.until(f"step {step} pending")
+        screen.press("q")
+        screen.finish()
+
+
+def test_without_a_prompt_the_most_recent_session(place: Place) -> None:
+    place.run("run", *SCRIPTED, "--steps", "2", "--keep", "Older one")
+    place.run("run", "--steps", "2", "--keep", "Newer one")
+    with place.terminal() as screen:
+        screen.until("Newer·one")
+        screen.press("q")
+        screen.finish()
+
+
+def test_without_any_session(place: Place) -> None:
+    place.run("daemon", "start", *SCRIPTED)
+    with place.terminal() as screen:
+        screen.until("prompt")
+        screen.press("q")
+        screen.finish()
+
+
+@pytest.mark.parametrize(("columns", "lines"), [(80, 24), (40, 12), (20, 5)])
+def test_small_terminals(place: Place, columns: int, lines: int) -> None:
+    with place.terminal(*SCRIPTED, "Hello", columns=columns, lines=lines) as screen:
+        screen.until(lambda picture: bool(picture.strip()) and "█" not in picture[:5])
+        wait_for(lambda: len(place.status()["sessions"]) == 1)
+        screen.press("s")
+        wait_for(lambda: place.status()["sessions"][0]["place"]["step"] == 1)
+        screen.press("q")
+        screen.finish()
+
+
+def test_another_size_while_it_runs(place: Place) -> None:
+    with place.terminal(*SCRIPTED, "Hello") as screen:
+        screen.until("step 0 pending")
+        for columns, lines in ((80, 24), (20, 5), (120, 40)):
+            screen.resize(columns, lines)
+        screen.until("COST PER STEP")
+        screen.press("q")
+        screen.finish()
+
+
+def test_the_engine_dies_while_one_looks(place: Place) -> None:
+    with place.terminal(*SCRIPTED, "Hello") as screen:
+        screen.until("step 0 pending")
+        screen.press("s")
+        screen.until("step 1 pending")
+        pid = place.status()["engine"]["pid"]
+        os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: not alive(pid))
+        wait_for(lambda: place.status()["engine"]["word"] == "ready")
+        screen.press("s")
+        screen.until("step 2 pending")
+        screen.press("q")
+        screen.finish()
+
+
+def test_attach_needs_a_daemon_and_a_session(place: Place) -> None:
+    with place.terminal("attach") as screen:
+        assert "no daemon named default is running" in screen.finish(4)
+    place.run("daemon", "start", *SCRIPTED)
+    with place.terminal("attach", "--session", "ZZZ") as screen:
+        assert "no session 'ZZZ'" in screen.finish(2)
+
+
+def test_no_screen_in_a_dumb_terminal(place: Place) -> None:
+    place.env["TERM"] = "dumb"
+    with place.terminal("Hello world") as screen:
+        assert "TERM=dumb has no screen" in screen.finish(2)
+    assert list(place.connections()) == []
+
+
+def test_hostile_tokens_reach_the_terminal_as_pictures(place: Place) -> None:
+    """Only sequences that harmless text brings too; the title and the clipboard stay ours."""
+
+    def sequences(prompt: str) -> set[bytes]:
+        with place.terminal(*SCRIPTED, prompt) as screen:
+            screen.until("step 0 pending")
+            screen.press("s")
+            screen.until("step 1 pending")
+            screen.press("q")
+            screen.finish()
+            return {
+                found[0] if found[0][:2] == b"\x1b]" else found[0][:2] + found[0][-1:]
+                for found in re.finditer(
+                    rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*|[@-Z\\-_])", screen.output
+                )
+            }
+
+    harmless = sequences("Hello 0;owned and 52;c;aGk= there")
+    hostile = sequences("Hello \x1b]0;owned\x07 and \x1b]52;c;aGk=\x07 \x9b31m\x1b[5mthere")
+    assert hostile - harmless == set()
