@@ -80,10 +80,8 @@ ACTIONS: Final[tuple[Action, ...]] = (
         palette=False,
     ),
     Action("follow", ("f",), "follow", "Keep the cursor at the head, or let it stand", footer=9),
-    Action(
-        "first", ("g", "home"), "first/last", "Cursor to the first step", shown="g/G", footer=12
-    ),
-    Action("last", ("G", "end"), "last", "Cursor to the head"),
+    Action("first", ("g", "home"), "first", "Cursor to the first step", shown="g", footer=12),
+    Action("last", ("G", "end"), "last", "Cursor to the head", shown="G", footer=13),
     Action(
         "new_prompt",
         ("ctrl+n",),

@@ -227,6 +227,10 @@ def palette(variables: Mapping[str, str]) -> Palette:
     def on(role: str, bold: bool = False, reverse: bool = False) -> Style:
         return Style(color=_rich(values[role]), bgcolor=ground, bold=bold, reverse=reverse)
 
+    def quiet(role: str) -> Style:
+        """Less than plain text, also where the terminal's own colour is all there is."""
+        return on(role) + Style(dim=True) if _rich(values[role]) is None else on(role)
+
     def filled(role: str) -> Style:
         colour = _rich(values[role])
         text = _rich(values["badge-text"])
@@ -237,13 +241,13 @@ def palette(variables: Mapping[str, str]) -> Palette:
     return Palette(
         base=plain,
         surface=Style(color=text, bgcolor=_rich(values["surface"])),
-        muted=on("muted"),
+        muted=quiet("muted"),
         title=on("foreground", bold=True),
         accent=on("accent", bold=True),
         success=on("success", bold=True),
         warning=on("warning", bold=True),
         error=on("error", bold=True),
-        prompt=on("token-prompt"),
+        prompt=quiet("token-prompt"),
         prompt_alt=Style(
             color=_rich(values["token-prompt"]), bgcolor=_rich(values["token-prompt-alt"])
         ),
@@ -252,7 +256,7 @@ def palette(variables: Mapping[str, str]) -> Palette:
         sampled=on("token-sampled"),
         cursor=filled("cursor-step"),
         chosen=on("chosen", bold=True),
-        dropped=on("dropped"),
+        dropped=quiet("dropped"),
         entropy=on("entropy"),
         lit=filled("stage-lit"),
         plot=on("plot-line"),

@@ -8,9 +8,11 @@ from textual.pilot import Pilot
 
 from engine_daemon.errors import InspectError
 from engine_daemon.protocol.state import State
+from tests.tui.pilot import until
 from tests.tui.story import FIRST, FakeSource, Story, paused, state
 from tui.app import InspectApp
 from tui.panes import PANES
+from tui.panes.base import Pane
 from tui.theming import read_themes
 
 Compare = Callable[..., bool]
@@ -40,10 +42,17 @@ def then(*keys: str) -> Callable[[Pilot[InspectError]], Any]:
     """Wait for the story, press keys, let the slowest pane draw."""
 
     async def run(pilot: Pilot[InspectError]) -> None:
-        await pilot.pause(0.3)
+        app = pilot.app
+        assert isinstance(app, InspectApp)
+        source = app._source()
+        assert isinstance(source, FakeSource)
+        told = source.state.sessions
+        await until(pilot, lambda: app.main.feed is not None)
+        await until(pilot, lambda: not told or app.view.columns.next == len(source.story.log))
         for key in keys:
             await pilot.press(key)
-        await pilot.pause(0.4)
+            await pilot.pause()
+        await until(pilot, lambda: not any(pane._late for pane in app.main.query(Pane)))
         await pilot.pause()
 
     return run
@@ -82,7 +91,6 @@ def test_without_colour(snap_compare: Compare, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("key", ["ctrl+n", "p", "t", "question_mark", "colon"])
 def test_each_dialog(snap_compare: Compare, key: str) -> None:
     app = app_of(paused())
-    app.cursor_blink = False  # type: ignore[attr-defined]  # read by run_before only
     assert snap_compare(app, terminal_size=(100, 32), run_before=still(key))
 
 

@@ -113,7 +113,7 @@ class NextTokenPane(Pane):
     def _sizes(self, columns: int) -> tuple[int, int]:
         """Cells of token and bar."""
         left = max(columns - _FIXED, 6)
-        piece = min(max(left // 2, 6), 20)
+        piece = min(max(left * 3 // 5, 6), 20)
         return piece, max(left - piece, 0)
 
     def _heading(self, columns: int) -> Line:
@@ -181,8 +181,8 @@ class NextTokenPane(Pane):
         piece, room = self._sizes(columns)
         prob = math.exp(min(stepped.logit - detail.predicted.logsumexp, 0.0))
         final = percent(math.exp(min(stepped.final_logprob, 0.0)))
-        rank = fit(SafeText(str(stepped.rank)), 4, right=True)
-        words = f"●{rank}{' ' if stepped.rank < 10_000 else ''}{fit(token(stepped.piece), piece)}"
+        rank = f"{stepped.rank:>3} "
+        words = f"●{rank}{fit(token(stepped.piece), piece + 4 - len(rank))}"
         words += fit(percent(prob), 8, right=True) + fit(final, 9, right=True)
         line = [Segment(fit(SafeText(words), columns - room), self.palette.chosen)]
         if room > 2:

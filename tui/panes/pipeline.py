@@ -66,7 +66,9 @@ class PipelinePane(Pane):
     def _lit(self, detail: Detail | None) -> str:
         """The stage the head is in or stands before; none for a step of the past."""
         view = self.view
-        if not view.at_head or not view.link:
+        engine = view.engine
+        works = engine is not None and engine.word in ("ready", "busy")
+        if not view.at_head or not view.link or not works:
             return ""
         if view.running:
             return "forward"

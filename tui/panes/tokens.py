@@ -16,6 +16,8 @@ from tui.text import DASH, SafeText, fit, percent, token
 
 _HEAD = ("step", "id", "token", "p", "rank", "entropy", "pick", "ms", "bytes")
 _WIDTHS = (5, 6, 15, 7, 5, 7, 7, 6, 11)
+_LEAST = 6
+"""Cells from which on the last column, the bytes, is worth showing."""
 _RIGHT = (True, True, False, True, True, True, False, True, False)
 
 
@@ -35,7 +37,7 @@ class TokensPane(Pane):
             return empty(SafeText("No tokens yet"), columns, rows, self.palette)
         body = max(rows - 1, 1)
         at = min(len(view.prompt) + view.at, view.length - 1)
-        self._top = max(min(self._top, at), at - body + 1, 0)
+        self._top = max(min(self._top, at, view.length - body), at - body + 1, 0)
         shown = range(self._top, min(self._top + body, view.length))
         head = self._cells([SafeText(word) for word in _HEAD], columns)
         self.border_subtitle = f"{at + 1} of {view.length}" if view.length > body else ""
@@ -118,9 +120,9 @@ class TokensPane(Pane):
         parts: list[SafeText] = []
         left = columns
         for cell, size, right in zip(cells, _WIDTHS, _RIGHT, strict=True):
-            if left < size + 1:
+            last = len(parts) == len(_WIDTHS) - 1
+            if left < (_LEAST if last else size + 1):
                 break
-            last = size == _WIDTHS[-1] and len(parts) == len(_WIDTHS) - 1
             parts.append(fit(cell, left if last else size, right=right))
             left -= size + 1
         return SafeText(" ".join(parts))

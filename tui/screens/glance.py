@@ -21,14 +21,22 @@ class Glance(Pane):
 
     def draw(self, columns: int, rows: int) -> Sequence[Line]:
         """One row of state, one of text, the rest candidates."""
-        view = self.view
-        status = view.columns.status if view.session else "no session"
-        state = clip(SafeText(f"{status} · step {view.at}"), columns)
         lines: list[Line] = [
-            [Segment(state, self.palette.title)],
+            [Segment(clip(self._state(), columns), self.palette.title)],
             [Segment(self._tail(columns), self.palette.base)],
         ]
         return [*lines, *self._candidates(columns, rows - 2)][:rows]
+
+    def _state(self) -> SafeText:
+        """One thing: what is in the way, or where the session stands."""
+        view, engine = self.view, self.view.engine
+        if not view.link:
+            return SafeText("link lost")
+        if engine is not None and engine.word not in ("ready", "busy"):
+            return SafeText(f"engine {engine.word}")
+        if view.session is None:
+            return SafeText("no session: ^n")
+        return SafeText(f"{view.columns.status} · step {view.at}")
 
     def _tail(self, columns: int) -> SafeText:
         """The end of the text that fits, cut on the left."""

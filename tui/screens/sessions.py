@@ -58,7 +58,7 @@ class SessionsScreen(ModalScreen[Chosen | None]):
 
     def _option(self, info: SessionInfo) -> Option:
         place = info.place
-        where = f"step {place.step}" + (f" ({place.reason})" if place.reason else "")
+        where = f"step {place.step}" + (f" ({show_text(place.reason)})" if place.reason else "")
         title = clip(show_text(info.title), 40) if info.title else SafeText("–")
         mark = "●" if info.session == self._current else " "
         gone = "" if info.resident else "not in memory"

@@ -11,8 +11,8 @@ from rich.segment import Segment
 from engine_daemon.protocol.state import EngineState
 from tui.panes.base import Line, Pane, spread
 from tui.text import SafeText, clip, show_text, size, width
-from tui.widgets.bars import bar
 
+_TRACK = 20
 _WORDS = {
     "waiting": "… WAITING",
     "paused": "‖ PAUSED",
@@ -72,9 +72,10 @@ class StatusBar(Pane):
             Segment(f" {stage} ", palette.accent),
         ]
         if engine.total:
-            share = engine.done / engine.total
+            share = min(engine.done / engine.total, 1.0)
             line += [
-                Segment(bar(share, 20), palette.plot),
+                Segment("━" * round(share * _TRACK), palette.plot),
+                Segment("─" * (_TRACK - round(share * _TRACK)), palette.muted),
                 Segment(f" {size(engine.done)} of {size(engine.total)}", palette.muted),
             ]
         elif engine.done:

@@ -1,0 +1,101 @@
+"""Starting: which session is shown, what is said at the end, what is never imported."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from engine_daemon.errors import Exit, InspectError
+from engine_daemon.paths import Paths
+from engine_daemon.protocol.commands import Open
+from engine_daemon.protocol.state import Place, SessionInfo
+from engine_daemon.protocol.values import PromptSpec
+from tests.tui.pilot import until
+from tests.tui.story import FakeSource, paused
+from tui.app import InspectApp, come_back, find_session
+
+
+def info(session: str, created: int, title: str = "") -> SessionInfo:
+    return SessionInfo(
+        session=session,
+        title=title,
+        status="paused",
+        place=Place(),
+        resident=True,
+        head=0,
+        created_ns=created,
+    )
+
+
+ALL = [info("AAAA1111", 1, "first"), info("AAAA2222", 3, "twin"), info("BBBB3333", 2, "twin")]
+
+
+def test_the_most_recent_session_when_none_is_named() -> None:
+    assert find_session(ALL, None) == "AAAA2222"
+    assert find_session([], None) is None
+
+
+def test_name_prefix_and_title() -> None:
+    assert find_session(ALL, "AAAA1111") == "AAAA1111"
+    assert find_session(ALL, "BB") == "BBBB3333"
+    assert find_session(ALL, "first") == "AAAA1111"
+
+
+@pytest.mark.parametrize("wanted", ["AAAA", "twin", "nothing"])
+def test_no_or_more_than_one(wanted: str) -> None:
+    with pytest.raises(InspectError) as error:
+        find_session(ALL, wanted)
+    assert error.value.exit_code == Exit.USAGE
+
+
+def test_the_way_back() -> None:
+    def paths(name: str) -> Paths:
+        return Paths(name, Path("/r"), Path("/s"), Path("/c"), Path("/k"))
+
+    assert come_back(paths("default"), "AAAA1111") == "llm-inspect attach --session AAAA1111"
+    assert come_back(paths("big"), "AAAA1111") == "llm-inspect attach big --session AAAA1111"
+
+
+async def test_a_prompt_opens_a_session_at_once() -> None:
+    source = FakeSource(paused())
+    command = Open(prompt=PromptSpec(text=b"Hello"))
+    app = InspectApp(lambda: source, open_command=command)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: len(app.view.columns) == 3)
+        assert source.sent[0][0] == command
+
+
+async def test_a_daemon_that_is_not_there_ends_it_with_its_error() -> None:
+    class Nobody(FakeSource):
+        async def __aenter__(self) -> "Nobody":
+            raise InspectError("no daemon named default is running", exit_code=Exit.DAEMON)
+
+    app = InspectApp(lambda: Nobody(paused()))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: app.return_value is not None)
+    assert app.return_value is not None
+    assert app.return_value.exit_code == Exit.DAEMON
+
+
+async def test_a_session_that_is_not_there_ends_it_with_its_error() -> None:
+    app = InspectApp(lambda: FakeSource(paused()), session="ZZZZ")
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: app.return_value is not None)
+    assert app.return_value is not None
+    assert app.return_value.exit_code == Exit.USAGE
+
+
+def test_an_unknown_theme_is_refused() -> None:
+    with pytest.raises(InspectError, match="no theme named"):
+        InspectApp(lambda: FakeSource(paused()), theme="nope")
+
+
+def test_heavy_modules_stay_out() -> None:
+    code = (
+        "import sys, tui.app; "
+        "bad = {'torch', 'numpy', 'transformers', 'tokenizers', 'plotext'} & set(sys.modules); "
+        "raise SystemExit(repr(bad) if bad else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
