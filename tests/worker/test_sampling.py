@@ -233,6 +233,14 @@ def test_a_draw_at_the_very_end_takes_a_possible_token() -> None:
     assert final.draw(0.5) == 3
 
 
+def test_a_mass_that_is_reached_exactly_is_reached() -> None:
+    row = torch.zeros(4)
+    for top_p, kept in ((0.25, 1), (0.5, 2), (0.75, 3)):
+        final = Final(row, Sampler(greedy=False, top_p=top_p))
+        stages, _ = final.judge([0, 1, 2, 3], row.tolist())
+        assert stages == [KEPT] * kept + [int(DroppedBy.TOP_P)] * (4 - kept)
+
+
 def test_everything_masked_is_an_error() -> None:
     with pytest.raises(InspectError) as caught:
         Final(torch.full((5,), -math.inf), Sampler())
