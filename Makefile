@@ -6,6 +6,7 @@ ifeq ($(strip $(PYTHON)),)
 override PYTHON := python3
 endif
 PROMPT ?= Kubernetes pods are scheduled by the
+override PROMPT := $(value PROMPT)
 BIN := .venv/bin
 SETUP := "$(PYTHON)" scripts/setup_env.py
 export PROMPT

@@ -74,6 +74,11 @@ def find_torch(python: Path | str) -> dict | None:
     return json.loads(found.stdout.decode().splitlines()[-1]) if found.returncode == 0 else None
 
 
+def torch_text(torch: dict) -> str:
+    """Its version and what it runs on."""
+    return f"torch {torch['version'].split('+')[0]} ({torch['device']})"
+
+
 def is_new_enough(version: str) -> bool:
     """Whether a torch of this version will do."""
     numbers = version.split("+")[0].split(".")[:2]
@@ -96,7 +101,7 @@ def make_venv() -> None:
         say("no torch in this interpreter; the tested one will be installed")
     elif not keep:
         oldest = ".".join(map(str, OLDEST_TORCH))
-        say(f"torch {torch['version']} is older than {oldest}; the tested one will be installed")
+        say(f"{torch_text(torch)} is older than {oldest}; the tested one will be installed")
     if VENV.exists():
         shutil.rmtree(VENV)
     flags = ["--system-site-packages"] if keep else []
@@ -105,7 +110,7 @@ def make_venv() -> None:
         raise SetupFailed("could not make .venv; on Debian and Ubuntu: apt install python3-venv")
     if keep:
         show_sites(torch["sites"])
-        say(f"keeping torch {torch['version']} ({torch['device']}) of this interpreter")
+        say(f"keeping {torch_text(torch)} of this interpreter")
     say("made .venv")
 
 
@@ -147,15 +152,15 @@ def install(extras: list[str], constraints: Path) -> None:
 
 
 def show_progress(line: str) -> None:
-    """What pip does right now: redrawn on a terminal, a line for each download elsewhere."""
+    """What pip does right now: redrawn on a terminal, a line for what takes long elsewhere."""
     if not line.startswith(("Collecting", "Downloading", "Installing", "Building")):
         return
     if sys.stdout.isatty():
         room = shutil.get_terminal_size().columns - 18
         sys.stdout.write(f"\r\x1b[K{'':16}{line[:room]}")
         sys.stdout.flush()
-    elif line.startswith(("Downloading", "Installing")):
-        say(line[:100])
+    elif " MB)" in line or line.startswith("Installing collected"):
+        say(line[:76])
 
 
 def clear_progress() -> None:
@@ -181,8 +186,7 @@ def set_up(extras: list[str]) -> None:
     torch = find_torch(VENV_PYTHON)
     if torch is None:
         raise SetupFailed(f"torch was installed but cannot be imported; see {LOG}")
-    version = torch["version"].split("+")[0]
-    found = f"Python {torch['python']}, torch {version} ({torch['device']})"
+    found = f"Python {torch['python']}, {torch_text(torch)}"
     beside = STAMP.with_name("setup.json.new")
     beside.write_text(json.dumps({"hash": wanted, "extras": all_extras, "found": found}), "utf-8")
     os.replace(beside, STAMP)
