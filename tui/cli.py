@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except InspectError as error:
         if debug:
             traceback.print_exc()
-        _complain(error.lines())
+        _complain(*filter(None, (error.message, error.hint)))
         return error.exit_code
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
@@ -40,15 +40,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:  # noqa: BLE001  the edge of the process: no traceback unless asked
         if debug:
             traceback.print_exc()
-        _complain(f"{type(error).__name__}: {error}\nThis is a bug; --debug shows where")
+        _complain(f"{type(error).__name__}: {error}", "This is a bug; --debug shows where")
         return BUG
 
 
-def _complain(text: str) -> None:
+def _complain(*lines: str) -> None:
+    """Say what happened and what to do, a line each whatever the texts hold."""
     from engine_daemon.cli.output import say
 
     try:
-        say(f"llm-inspect: {text}")
+        say("llm-inspect: " + "\n".join(" ".join(line.split()) for line in lines))
     except OSError:
         return  # nobody reads standard error either
 

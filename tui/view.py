@@ -17,6 +17,9 @@ from engine_daemon.recording.rows import Flag
 
 _KEPT_BYTES: Final = 32 * 1024 * 1024
 """Packed events kept for looking back without asking."""
+_LOST: Final = int(Flag.LOST)
+_SPECIAL: Final = int(Flag.SPECIAL)
+_NO_SPEED: Final = int(Flag.LOST | Flag.PREFILL)
 _RATE_STEPS: Final = 32
 """Steps the speed is taken over."""
 
@@ -121,7 +124,7 @@ class View:
         found = [self._packed.get(seq) for seq in seqs]
         if None in found:
             missing = [seq for seq, packed in zip(seqs, found, strict=True) if packed is None]
-            self.wanted = [] if columns.flags[step] & Flag.LOST else missing
+            self.wanted = [] if columns.flags[step] & _LOST else missing
             return None
         self.wanted = []
         self._last_seqs = seqs
@@ -156,7 +159,7 @@ class View:
             row = prompt[index]
             return row.piece, row.special or row.added
         step = index - len(prompt)
-        return self.columns.piece(step), self.columns.special(step)
+        return self.columns.piece(step), bool(self.columns.flags[step] & _SPECIAL)
 
     @property
     def length(self) -> int:
@@ -186,7 +189,7 @@ class View:
         """Tokens a second over the last decode steps, other sessions' turns included."""
         columns, spent, steps = self.columns, 0.0, 0
         for step in range(len(columns) - 1, max(len(columns) - 1 - _RATE_STEPS, -1), -1):
-            if columns.flags[step] & (Flag.PREFILL | Flag.LOST):
+            if columns.flags[step] & _NO_SPEED:
                 continue
             spent += columns.total_ms[step] + columns.waited_ms[step]
             steps += 1

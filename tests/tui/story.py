@@ -410,7 +410,7 @@ class FakeSource:
         """Send what a follower does not have yet."""
         if SESSION in self.followed:
             start, head = self.followed[SESSION], len(self.story.log)
-            events = list(enumerate(self.story.log))[start:]
+            events = [(seq, self.story.log[seq]) for seq in range(start, head)]
             self.followed[SESSION] = head
             self.tell(
                 Batch(session=SESSION, start=start, to=head, head=head, durable=head, ev=events)

@@ -52,6 +52,7 @@ def then(*keys: str) -> Callable[[Pilot[InspectError]], Any]:
         for key in keys:
             await pilot.press(key)
             await pilot.pause()
+        app.main.paint()
         await until(pilot, lambda: not any(pane._late for pane in app.main.query(Pane)))
         await pilot.pause()
 

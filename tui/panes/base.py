@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from rich.segment import Segment
 from textual import events
+from textual.geometry import Region
 from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
@@ -61,9 +62,26 @@ class Pane(Widget, can_focus=True):
         self._colours = self._drawn = None
 
     def refresh_from(self) -> None:
-        """The view changed: draw again at the next frame."""
-        self._drawn = None
-        self.refresh()
+        """The view changed: draw now (titles cannot change while rows are asked for)."""
+        before = self._drawn
+        after = self._draw()
+        if before is None or len(before) != len(after):
+            self.refresh()
+            return
+        columns = self.size.width
+        changed = [
+            Region(0, y, columns, 1)
+            for y, (old, new) in enumerate(zip(before, after, strict=True))
+            if old != new
+        ]
+        if changed:
+            self.refresh(*changed)
+
+    def _draw(self) -> Sequence[Line]:
+        columns, rows = self.size
+        self._drawn_at = time.monotonic()
+        self._drawn = self.draw(columns, rows) if columns and rows else []
+        return self._drawn
 
     def data_changed(self) -> None:
         """Events came: draw again, though not sooner than the pane's own pace allows."""
@@ -90,12 +108,9 @@ class Pane(Widget, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         """One row, padded to the pane's width."""
-        columns, rows = self.size
-        if self._drawn is None:
-            self._drawn_at = time.monotonic()
-            self._drawn = self.draw(columns, rows) if columns and rows else []
-        line = self._drawn[y] if y < len(self._drawn) else []
-        return Strip(line).adjust_cell_length(columns, self.palette.base)
+        drawn = self._draw() if self._drawn is None else self._drawn
+        line = drawn[y] if y < len(drawn) else []
+        return Strip(line).adjust_cell_length(self.size.width, self.palette.base)
 
 
 def spread(left: Line, right: Line, columns: int, palette_: Palette) -> Line:

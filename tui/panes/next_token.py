@@ -62,6 +62,7 @@ class NextTokenPane(Pane):
         self._highlight = max(min(self._highlight, top.count - 1), 0)
         self._first = max(min(self._first, self._highlight), self._highlight - self._rows + 1, 0)
         shown = top.rows(self._first, self._first + self._rows)
+        self.border_subtitle = self._where(top)
         lines: list[Line] = [self._figures(detail, columns), self._heading(columns)]
         lines += [self._row(detail, self._first + k, row, columns) for k, row in enumerate(shown)]
         lines += [chosen_row] if chosen_row else []
@@ -71,6 +72,11 @@ class NextTokenPane(Pane):
             lines += [[] for _ in range(room)]
             lines.append(self._full(detail, top, columns))
         return lines[:rows]
+
+    def _where(self, top: Top) -> str:
+        """Which of the candidates are on screen, when not all are."""
+        last = min(self._first + self._rows, top.count)
+        return f"{self._first + 1}–{last} of {top.count}" if self._rows < top.count else ""
 
     def _candidates(self, detail: Detail) -> Top:
         key = (detail.predicted, detail.step, detail.stepped is None)

@@ -10,6 +10,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual import events
 
+from engine_daemon.recording.rows import Flag
 from tui.keymap import Scope, bindings
 from tui.panes.base import Line, Pane, block, empty
 from tui.text import SafeText, show_text, width
@@ -18,6 +19,8 @@ from tui.widgets.flow import Flow
 
 _SLICE: Final = 3000
 """Tokens laid out a frame."""
+_SPECIAL: Final = int(Flag.SPECIAL)
+_FORCED: Final = int(Flag.FORCED)
 _NO_SESSION: Final = (
     SafeText("No session yet"),
     SafeText(""),
@@ -105,15 +108,17 @@ class SequencePane(Pane):
         palette = self.palette
         if token == at:
             return palette.cursor
-        prompt = len(self.view.prompt)
-        if self.view.token(token)[1]:
-            return palette.special
-        if token < prompt:
+        step = token - len(self.view.prompt)
+        if step < 0:
+            if self.view.token(token)[1]:
+                return palette.special
             return palette.prompt_alt if token % 2 else palette.prompt
-        step = token - prompt
         columns = self.view.columns
+        flags = columns.flags[step]
+        if flags & _SPECIAL:
+            return palette.special
         style = palette.shaded(columns.prob[step])
-        return style + palette.forced if columns.how(step) == "forced" else style
+        return style + palette.forced if flags & _FORCED else style
 
     # Cursor -----------------------------------------------------------------------------------
 
