@@ -92,7 +92,11 @@ class NextTokenPane(Pane):
         step = self.view.at
         if detail is None:
             return self.TITLE
-        return f"{self.TITLE} · step {step}" + (" pending" if detail.stepped is None else "")
+        if detail.stepped is not None:
+            return f"{self.TITLE} · step {step}"
+        info = self.view.info
+        recorded = info is not None and not info.resident
+        return f"{self.TITLE} · step {step} pending" + (", recorded" if recorded else "")
 
     def _why_not(self) -> str:
         view = self.view

@@ -51,8 +51,6 @@ class StatusBar(Pane):
             return self._alarm("ENGINE DEAD", f" {show_text(said)}", columns)
         if engine.word in ("starting", "loading"):
             return self._loading(engine, columns)
-        if self.view.columns.lost is not None and not self.view.columns.engine:
-            return self._alarm("ENGINE LOST", " it is being started again", columns)
         return None
 
     def _alarm(self, badge: str, words: str, columns: int) -> Line:
@@ -113,7 +111,7 @@ class StatusBar(Pane):
         if self.view.cursor is not None:
             line.append(Segment(f" step {self.view.at} of {self.view.head}", palette.accent))
         elif columns.stop is not None and columns.stop.reason not in ("goal", "pause", "eos"):
-            line.append(Segment(f" {columns.stop.reason}", palette.accent))
+            line.append(Segment(f" {columns.stop.reason.replace('_', ' ')}", palette.accent))
         return line
 
     def _right(self) -> Line:

@@ -1,5 +1,6 @@
 """The main screen: what each key does to the view and sends to the daemon."""
 
+import msgspec
 import pytest
 from textual.widgets import Input, OptionList
 
@@ -36,6 +37,21 @@ async def test_the_pending_distribution_is_there_before_the_pick() -> None:
         assert "35.4 %" in shown
         assert app.view.on_pending
         assert "PAUSED" in rows(app, "status")[0]
+
+
+async def test_what_the_engine_does_not_hold_is_marked_recorded() -> None:
+    known = state()
+    away = msgspec.structs.replace(known.sessions[0], resident=False)
+    source = FakeSource(paused(), first=msgspec.structs.replace(known, sessions=[away]))
+    async with screen(source=source) as (_, app, _source):
+        rows(app, "next-token")
+        assert "step 3 pending, recorded" in str(app.main.query_one("#next-token").border_title)
+
+
+async def test_a_lost_engine_is_named() -> None:
+    story = paused().command("run_to", None).stop("engine_lost")
+    async with screen(story) as (_, app, _source):
+        assert "engine lost" in rows(app, "status")[0]
 
 
 async def test_step_commits_one_with_goal_and_guard() -> None:
