@@ -16,6 +16,7 @@ class Recorder:
 
     def __init__(self, name: str | None) -> None:
         self._name = name
+        self._failure: InspectError | None = None
         self._fd = None if name is None else self._open(name)
 
     def _open(self, name: str) -> int:
@@ -36,7 +37,7 @@ class Recorder:
             raise InspectError(f"cannot record to {name}: {error.strerror}") from None
 
     def write(self, seq: int, packed: bytes) -> None:
-        """One event. Raises InspectError (exit 4) when the file takes no more."""
+        """One event. A file that takes no more ends the recording, not the run."""
         if self._fd is None:
             return
         data = frame(seq, packed)
@@ -44,17 +45,26 @@ class Recorder:
             while data:
                 data = data[os.write(self._fd, data) :]
         except OSError as error:
-            raise InspectError(
-                f"cannot record to {self._name}: {error.strerror}",
-                "The daemon's own recording goes on",
+            self._failure = InspectError(
+                f"{self._name} is cut at event {seq}: {error.strerror}",
+                "The daemon's own recording is whole: llm-inspect sessions list --json names it",
                 exit_code=Exit.DAEMON,
                 code="disk_full",
-            ) from None
+            )
+            self._close()
+
+    def check(self) -> None:
+        """Raise InspectError (exit 4) when the recording is not whole."""
+        if self._failure is not None:
+            raise self._failure
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:
+        self._close()
+
+    def _close(self) -> None:
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None

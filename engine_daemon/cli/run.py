@@ -58,10 +58,12 @@ def main(arguments: list[str], given: Given) -> int:
     with Recorder(given.record) as recorder:
         try:
             ensure_running(target)
-            return asyncio.run(_run(target, given, command, printer, recorder))
+            code = asyncio.run(_run(target, given, command, printer, recorder))
         except InspectError as error:
             printer.error(error)
             raise
+        recorder.check()
+        return code
 
 
 async def _run(

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from engine_daemon.cli.options import Given
+from engine_daemon.cli.output import say
 from engine_daemon.cli.progress import LoadProgress
 from engine_daemon.cli.request import asked as asked_for
 from engine_daemon.client import DaemonClient, is_running, no_daemon, read_connection
@@ -121,6 +122,10 @@ def start(target: Target, options: DaemonOptions, *, wait: bool = True) -> None:
     except InspectError as error:
         if error.exit_code is Exit.MODEL:
             _wait_until_gone(target.paths)
+        raise
+    except KeyboardInterrupt:
+        progress.close()
+        say(f"the daemon {target.paths.name} goes on loading")
         raise
     finally:
         progress.close()

@@ -88,6 +88,7 @@ class Hub:
             # Commands before data: a pause is never behind a flood of events.
             self._front.receive()
             self.leaving = self.leaving or self._front.stop_asked
+            self._had_viewer = self._had_viewer or bool(self._front.viewers)
             if self._engine.socket in ready:
                 self._engine.receive()
             now = time.monotonic()
@@ -126,7 +127,6 @@ class Hub:
         self._idle_exit(now)
 
     def _idle_exit(self, now: float) -> None:
-        self._had_viewer = self._had_viewer or bool(self._front.viewers)
         busy = bool(self._front.viewers) or self._engine.any_running() or self._engine.loading
         limit = self._options.idle_exit_s
         if busy:

@@ -14,6 +14,7 @@ def test_frames_in_a_new_file(tmp_path: Path) -> None:
     with Recorder(str(path)) as recorder:
         recorder.write(0, b"one")
         recorder.write(1, b"two")
+        recorder.check()
     assert path.read_bytes() == frame(0, b"one") + frame(1, b"two")
     assert path.stat().st_mode & 0o777 == 0o600
 
@@ -33,11 +34,11 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_a_full_disk() -> None:
-    with (
-        Recorder("/dev/full") as recorder,
-        pytest.raises(InspectError, match="No space") as raised,
-    ):
+    with Recorder("/dev/full") as recorder:
         recorder.write(0, b"one")
+        recorder.write(1, b"two")
+        with pytest.raises(InspectError, match="cut at event 0: No space") as raised:
+            recorder.check()
     assert raised.value.exit_code is Exit.DAEMON
 
 

@@ -95,6 +95,16 @@ def test_not_waiting_for_the_model(place: Place) -> None:
     assert not alive(status["pid"])
 
 
+def test_interrupted_while_the_model_loads(place: Place) -> None:
+    slow = ("--engine", "scripted", "--model", "scripted:load_ms=60000")
+    for words in (("daemon", "start"), ("run", "Hi")):
+        started = place.start(*words, *slow)
+        started.said("loading the weights")
+        started.send(signal.SIGINT)
+        assert "goes on" in started.finish(130).err
+        place.run("daemon", "stop")
+
+
 def test_a_model_that_cannot_be_loaded_ends_the_daemon(place: Place) -> None:
     failing = ("--engine", "scripted", "--model", "scripted:load_fail=1")
     done = place.run("daemon", "start", *failing, code=3)
