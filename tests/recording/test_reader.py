@@ -158,7 +158,16 @@ def test_newer_kinds_and_keys_of_the_same_format_are_read(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "raw", [b"", b"%PDF-1.7 something else", b"\x00" * 5000, b"\xf5LIX", b"{}", os.urandom(9999)]
+    "raw",
+    [
+        b"",
+        b"%PDF-1.7 something else",
+        b"\x00" * 5000,
+        b"\xf5LIX",
+        b"{}",
+        random.Random(3).randbytes(9999),
+    ],
+    ids=["empty", "pdf", "zeros", "magic", "json", "noise"],
 )
 def test_another_file_is_foreign(path: Path, raw: bytes) -> None:
     path.write_bytes(raw)
@@ -169,7 +178,11 @@ def test_another_file_is_foreign(path: Path, raw: bytes) -> None:
         assert caught.value.exit_code == Exit.RECORDING
 
 
-@pytest.mark.parametrize("first", [packed(session())[1], b"\xc1", b"\x81\xa1k\xa6Opened"])
+@pytest.mark.parametrize(
+    "first",
+    [packed(session())[1], b"\xc1", b"\x81\xa1k\xa6Opened"],
+    ids=["another event", "no event", "no fields"],
+)
 def test_frames_of_another_tool_are_foreign(path: Path, first: bytes) -> None:
     path.write_bytes(b"".join(framed([first, b"x"])))
     with Recording.open(path) as recording:
