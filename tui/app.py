@@ -11,7 +11,6 @@ from textual import work
 from textual.app import App
 from textual.command import Provider
 
-from engine_daemon.client import DaemonClient
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.paths import DEFAULT_NAME, Paths
 from engine_daemon.protocol.commands import Open
@@ -152,8 +151,14 @@ def run_screen(
     """
     if open_command is None and prompt is not None:
         open_command = Open(prompt=prompt)
+
+    def attach() -> OpenSource:
+        from engine_daemon.client import DaemonClient  # zmq, after the first picture
+
+        return DaemonClient(paths, who=who, client="tui", observe=observe)
+
     app = InspectApp(
-        lambda: DaemonClient(paths, who=who, client="tui", observe=observe),
+        attach,
         open_command=open_command,
         session=session,
         observe=observe,

@@ -7,15 +7,18 @@ no widgets (whoever owns it passes a function that paints).
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from engine_daemon.errors import InspectError
 from engine_daemon.protocol.codec import WireError
 from engine_daemon.protocol.commands import AskEvents, Batch, StateMessage
 from engine_daemon.protocol.events import UnknownEvent
 from engine_daemon.recording.columns import Columns, GapError
-from tui.source import EventSource, LinkLost, LinkUp, Update
+from tui.source import EventSource
 from tui.view import View
+
+if TYPE_CHECKING:
+    from engine_daemon.client import Update
 
 FRAME_S: Final = 0.033
 _SLICE_S: Final = 0.008
@@ -77,7 +80,9 @@ class Feed:
         if self._fetching is not None:
             self._fetching.cancel()
 
-    async def _fold(self, updates: list[Update]) -> None:
+    async def _fold(self, updates: "list[Update]") -> None:
+        from engine_daemon.client import LinkLost, LinkUp  # loaded by then: see tui.source
+
         began = time.monotonic()
         for update in updates:
             match update:

@@ -5,9 +5,8 @@ Knows the shape of the conversation; no sockets.
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from engine_daemon.client import LinkLost, LinkUp, Update
 from engine_daemon.protocol.commands import (
     Answer,
     AnyAsk,
@@ -17,7 +16,8 @@ from engine_daemon.protocol.commands import (
 )
 from engine_daemon.protocol.state import State
 
-__all__ = ["EventSource", "LinkLost", "LinkUp", "OpenSource", "Update"]
+if TYPE_CHECKING:  # the client brings zmq: it is loaded once the first picture is on screen
+    from engine_daemon.client import Update
 
 
 class EventSource(Protocol):
@@ -46,7 +46,7 @@ class EventSource(Protocol):
         """No longer."""
         ...
 
-    def updates(self) -> AsyncIterator[list[Update]]:
+    def updates(self) -> AsyncIterator["list[Update]"]:
         """Everything that arrived since the last one was taken, together."""
         ...
 
