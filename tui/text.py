@@ -5,10 +5,11 @@ Knows Unicode and cell widths; nothing of tokens' meaning, colours or widgets.
 """
 
 import re
-import unicodedata
 from typing import Final, NewType
 
 from rich.cells import cell_len, get_character_cell_size
+
+from engine_daemon.characters import Visible, undecodable
 
 SafeText = NewType("SafeText", str)
 """Text without a single control, bidi, invisible or unassigned character."""
@@ -21,47 +22,20 @@ DASH: Final = "–"
 """Stands where a value is not there."""
 _MAX_MARKS: Final = 4
 """Combining marks that one base character may carry."""
-_INVISIBLE: Final = frozenset(
-    {0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0}
-    | {*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0), *range(0x180B, 0x1810)}
-)
-"""Drawn as nothing, or change the width of their neighbour, without being category Cf."""
-_ESCAPED: Final = re.compile("[\udc80-\udcff]+")
 _MAYBE_MARKS: Final = re.compile("[\u0300-\u1fff\u20d0-\u20ff\u2c00-\u2dff\u3000-\U0010ffff]")
 """Where zero-width marks lie; none of the signs that stand for something is in it."""
 _PLAIN: Final = re.compile(r"[ -~]*")
 
 
-def _map(code: int) -> str:
-    """What stands for one code point in a line of text."""
-    if code < 0x20:
-        return {0x0A: NEWLINE, 0x09: TAB}.get(code, chr(0x2400 + code))
-    if code == 0x7F:
-        return "␡"
-    if 0x80 <= code < 0xA0:
-        return f"<{code:02x}>"
-    char = chr(code)
-    category = unicodedata.category(char)
-    if category == "Zs" and code != 0x20:
-        return f"<U+{code:04X}>"
-    if code in _INVISIBLE or category in ("Cf", "Cs", "Co", "Cn", "Zl", "Zp"):
-        return f"<U+{code:04X}>"
-    return char
+class _Line(Visible):
+    """The shared map, with marks for a line break and a tab."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self[0x0A], self[0x09] = NEWLINE, TAB
 
 
-class _Table(dict[int, str]):
-    """`str.translate` table that fills itself: each code point is looked up once."""
-
-    def __missing__(self, code: int) -> str:
-        mapped = self[code] = _map(code)
-        return mapped
-
-
-_CHARACTERS: Final = _Table()
-
-
-def _hex(match: re.Match[str]) -> str:
-    return "<" + " ".join(f"{ord(char) - 0xDC00:02X}" for char in match[0]) + ">"
+_CHARACTERS: Final = _Line()
 
 
 def _thin_marks(text: str) -> str:
@@ -81,7 +55,7 @@ def show(raw: bytes, *, space: str = " ") -> SafeText:
     """One line of safe text for any bytes; bytes that are not UTF-8 show as `<E2 98>`."""
     text = raw.decode("utf-8", "surrogateescape").replace(" ", space)
     if not _PLAIN.fullmatch(text):
-        text = _ESCAPED.sub(_hex, text).translate(_CHARACTERS)
+        text = undecodable(text).translate(_CHARACTERS)
         if _MAYBE_MARKS.search(text):
             text = _thin_marks(text)
     return SafeText(text)
