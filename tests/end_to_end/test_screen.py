@@ -23,7 +23,9 @@ def test_step_force_quit_and_come_back(place: Place) -> None:
         assert session["place"]["step"] == 3
         assert session["status"] == "paused"
         # The second candidate by hand: to NEXT TOKEN, one down, enter.
-        screen.press("tab", "down")
+        screen.press("tab")
+        screen.until("enter force")
+        screen.press("down")
         screen.until("▸  2")
         screen.press("enter")
         screen.until("step 4 pending")
