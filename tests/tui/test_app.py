@@ -12,7 +12,8 @@ from engine_daemon.protocol.commands import Open
 from engine_daemon.protocol.state import Place, SessionInfo
 from engine_daemon.protocol.values import PromptSpec
 from tests.tui.pilot import until
-from tests.tui.story import FakeSource, paused
+from tests.tui.source import FakeSource
+from tests.tui.story import paused
 from tui.app import InspectApp, come_back, find_session
 
 
