@@ -151,6 +151,25 @@ async def test_a_recorded_step_cannot_be_forced() -> None:
         assert source.sent == []
 
 
+async def test_keys_are_not_kept_waiting_for_a_step_that_is_over() -> None:
+    """After a step the run of somebody (here: space) has another goal; the screen says PAUSED."""
+    async with screen() as (pilot, app, source):
+        await pilot.press("s")
+        await until(pilot, lambda: app.view.columns.place.step == 4)
+        await pilot.press("space")
+        await until(pilot, lambda: app.view.running)
+        await pilot.press("space")
+        await until(pilot, lambda: not app.view.running)
+        assert "PAUSED" in rows(app, "status")[0]
+        sent = len(source.sent)
+        await pilot.press("s")
+        await until(pilot, lambda: app.view.columns.place.step == 5)
+        await pilot.press("tab", "enter")
+        await until(pilot, lambda: app.view.columns.place.step == 6)
+        assert [type(do) for do, _, _ in source.sent[sent:]] == [RunTo, Force]
+        assert "running" not in said(app)
+
+
 async def test_candidates_units_and_paging() -> None:
     async with screen() as (pilot, app, _source):
         await pilot.press("tab", "u")
