@@ -72,6 +72,8 @@ def open_session(
     for name, value in (("steps", command.max_steps), ("goal", command.run_to)):
         if value is not None and value < 0:
             raise Rejected("bad_arg", f"{name} must not be negative")
+    if command.limit_tokens is not None and command.limit_tokens < 1:
+        raise Rejected("bad_arg", "the limit of positions must be 1 or more")
     session = store.create(command.title or _title(command.prompt.text))
     session.opened_by = cause
     session.unsent = command.prompt
@@ -103,6 +105,8 @@ def obey(
     now: float,
 ) -> None:
     """Carry out a command on an open session, or raise `Rejected`."""
+    if not session.settle():
+        raise Rejected("disk_full", session.stalled, "Free some space, then try again")
     match command:
         case cmd.RunTo(step=step):
             _run_to(session, engine, step, at, who, cause)
@@ -202,15 +206,15 @@ def _run_to(
 
 
 def _pause(session: Session, engine: Engine, who: str, cause: bytes) -> None:
-    match session.columns.status:
-        case "running":
-            _log(session, "pause", who, cause)
-            engine.halt(session, cause)
-        case "waiting":
-            _log(session, "pause", who, cause)
-            session.goal = 0
-        case _:
-            pass  # it stands already: accepted, nothing happens
+    status = session.columns.status
+    reads = status == "waiting" and session.resident
+    if status == "running" or reads:
+        _log(session, "pause", who, cause)
+        engine.halt(session, cause)
+    elif status == "waiting":
+        _log(session, "pause", who, cause)
+        session.goal = 0
+    # Else it stands already: accepted, nothing happens.
 
 
 def _close(session: Session, engine: Engine, by: str, who: str, cause: bytes, now: float) -> None:
