@@ -23,9 +23,12 @@ def limit_files(pid: int, size: int) -> None:
 
 
 async def test_a_full_disk_stops_the_session_says_so_and_lets_it_go_on() -> None:
-    with directories(), Daemon("scripted:rate=2000") as daemon:
-        limit_files(daemon.pid, LIMIT)
+    with directories(), Daemon("scripted:rate=200") as daemon:
         async with watching(daemon.paths, run_to=None) as watch:
+            await watch.until(lambda c: len(c) >= 5)
+            path = daemon.paths.recordings / f"{watch.session}.lir"
+            # Not a byte more: not even the stop can be written.
+            limit_files(daemon.pid, path.stat().st_size)
             await watch.until(lambda _: any(s.trouble for s in watch.client.state.sessions))
             info = watch.client.state.sessions[0]
             assert info.status == "paused"
@@ -33,7 +36,6 @@ async def test_a_full_disk_stops_the_session_says_so_and_lets_it_go_on() -> None
                 await watch.client.command(cmd.RunTo(step=10**6), watch.session, watch.at())
             assert refused.value.code == "disk_full"
             stood = len(watch.columns)
-            path = daemon.paths.recordings / f"{watch.session}.lir"
             with Recording.open(path) as recording:
                 assert recording.state == "open"
                 assert [seq for seq, _ in recording.events()] == list(range(info.head))
