@@ -161,3 +161,12 @@ def test_it_leaves_when_its_terminal_is_gone_though_hangups_are_ignored(place: P
         terminal.until("SEQUENCE")
         terminal.hang_up()
         assert terminal.process.wait(timeout=20) == 129
+
+
+def test_a_terminal_that_nobody_sized_gets_the_usual_size(place: Place) -> None:
+    place.run("daemon", "start", *SCRIPTED)
+    with place.terminal("attach", columns=80, lines=24, sized=False) as screen:
+        screen.until("SEQUENCE")
+        screen.press("q")
+        screen.finish()
+        assert len(screen.output) < 200_000
