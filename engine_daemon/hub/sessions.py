@@ -16,8 +16,9 @@ from engine_daemon.hub.durability import Syncer
 from engine_daemon.paths import Paths, host
 from engine_daemon.protocol import events as ev
 from engine_daemon.protocol.codec import WireError, pack_event, unpack_event
+from engine_daemon.protocol.packing import pack_floats
 from engine_daemon.protocol.state import SessionInfo
-from engine_daemon.protocol.values import PromptSpec
+from engine_daemon.protocol.values import ConditionSpec, PromptSpec, Stops, Wanted
 from engine_daemon.protocol.worker import OpenSession
 from engine_daemon.recording.columns import Columns
 from engine_daemon.recording.format import MAGIC, Frame, scan
@@ -58,7 +59,9 @@ class Session:
 
     `resident`: the worker holds it. `placed` counts events of the worker's current hold on it.
     `unsent` is the prompt still to be tokenised. `engine_logged` the engine start last written to
-    this log. `goal` is what the opening command wants of the first distribution.
+    this log. `goal` is what the opening command wants of the first distribution. `unresolved` are
+    conditions to be turned into tokens, `resolving` while that goes on. `timed`: its time limit
+    was set, `deadline` when it ends, `timed_out` that it ended before the first distribution.
     """
 
     def __init__(self, session: str, log: LogWriter, columns: Columns, syncer: Syncer) -> None:
@@ -73,6 +76,11 @@ class Session:
         self.goal: int | None = 0
         self.engine_logged = 0
         self.closed_at: float | None = None
+        self.unresolved: Wanted | None = None
+        self.resolving = False
+        self.timed = False
+        self.timed_out = False
+        self.deadline: float | None = None
         self._syncer = syncer
 
     @property
@@ -111,7 +119,14 @@ class Session:
         self._syncer.forget(self.id)
         self.log.close()
 
-    def opening_message(self, *, restored: bool, limit_tokens: int | None) -> OpenSession:
+    def opening_message(
+        self,
+        *,
+        restored: bool,
+        limit_tokens: int | None,
+        conditions: list[ConditionSpec],
+        watch: bytes,
+    ) -> OpenSession:
         """What brings the worker to where the log ends."""
         columns, prompt, limits = self.columns, self.columns.prompt, self.columns.limits
         if prompt is None or limits is None:
@@ -130,6 +145,12 @@ class Session:
             tokenize_ms=prompt.tokenize_ms,
             restored=restored,
             cause=self.opened_by,
+            stops=Stops(
+                conditions=conditions,
+                watch=watch,
+                total_ms=pack_floats("f", (ms for ms in columns.total_ms if ms == ms)),
+                going=not restored and self.goal != 0,
+            ),
         )
 
     def info(self, other_model: bool) -> SessionInfo:
@@ -228,6 +249,8 @@ class SessionStore:
             raise
         if columns.prompt is None and columns.limits is not None:
             session.unsent = columns.limits.prompt
+        session.unresolved = _unresolved(columns)
+        session.timed = True  # the time limit was of the daemon that opened it
         self._sessions[path.stem] = session
 
     def forget_closed(self, followed: set[str], now: float, keep_s: float) -> None:
@@ -249,6 +272,16 @@ class SessionStore:
             except LogError as error:
                 _log.error("closing %s: %s", session.id, error)
         self._sessions.clear()
+
+
+def _unresolved(columns: Columns) -> Wanted | None:
+    """What the opening command wanted and a daemon that was killed early did not come to."""
+    wanted = None if columns.limits is None else columns.limits.wanted
+    if wanted is None:
+        return None
+    until = wanted.until[columns.next_condition - 1 :]
+    watch = wanted.watch if columns.watch is None and columns.status == "waiting" else []
+    return Wanted(until=until, watch=watch) if until or watch else None
 
 
 def _fold(log: LogWriter) -> Columns:

@@ -74,7 +74,7 @@ def test_commands_of_later_versions_say_so(word: str) -> None:
         (["--jsno", "run", "x"], "llm-inspect run …"),
         (["--name", "x", "run"], "the command comes first"),
         (["run", "x", "--temprature", "1"], "Did you mean --temperature?"),
-        (["run", "x", "--until", "entropy>3"], "unknown option --until"),
+        (["run", "x", "--score-prompts"], "unknown option --score-prompts"),
         (["run", "x", "--stop", "a"], "unknown option --stop"),
         (["run", "x", "--steps"], "--steps needs a value"),
         (["run", "x", "--steps", "-1"], "--steps must be at least 0"),

@@ -16,7 +16,7 @@ from tests.protocol.samples import EPOCH, SAMPLES, VIEWER
 
 GOLDEN = Path(__file__).parent / "golden"
 MODULES: tuple[ModuleType, ...] = (commands, events, state, values, worker)
-INSIDE_ONLY = {"UnknownEvent", "PromptToken", "CandidateRow"}
+INSIDE_ONLY = {"UnknownEvent", "PromptToken", "CandidateRow", "WatchedRow"}
 """Structs that are unpacked views and never cross anything."""
 
 
