@@ -75,7 +75,7 @@ def test_commands_of_later_versions_say_so(word: str) -> None:
         (["--name", "x", "run"], "the command comes first"),
         (["run", "x", "--temprature", "1"], "Did you mean --temperature?"),
         (["run", "x", "--score-prompts"], "unknown option --score-prompts"),
-        (["run", "x", "--stop", "a"], "unknown option --stop"),
+        (["run", "x", "--stopp", "a"], "unknown option --stopp"),
         (["run", "x", "--steps"], "--steps needs a value"),
         (["run", "x", "--steps", "-1"], "--steps must be at least 0"),
         (["run", "x", "--top-p", "nan"], "--top-p must be a finite number"),

@@ -58,7 +58,8 @@ class NextTokenPane(Pane):
         top = self._candidates(detail)
         spare = 5 if rows >= 8 else 2
         chosen_row = self._pinned(detail, top, columns)
-        self._rows = max(rows - spare - bool(chosen_row), 1)
+        watched = self._watched(detail, columns, (rows - spare) // 3)
+        self._rows = max(rows - spare - bool(chosen_row) - len(watched), 1)
         self._highlight = max(min(self._highlight, top.count - 1), 0)
         self._first = max(min(self._first, self._highlight), self._highlight - self._rows + 1, 0)
         shown = top.rows(self._first, self._first + self._rows)
@@ -68,6 +69,8 @@ class NextTokenPane(Pane):
         lines += [chosen_row] if chosen_row else []
         if spare > 2:
             lines.append(self._rest(detail, columns))
+        lines += watched
+        if spare > 2:
             room = rows - len(lines) - 1
             lines += [[] for _ in range(room)]
             lines.append(self._full(detail, top, columns))
@@ -198,6 +201,26 @@ class NextTokenPane(Pane):
         if room > 2:
             line.append(Segment(" " + bar(prob, room - 1), self.palette.by_prob(prob)))
         return line
+
+    def _watched(self, detail: Detail, columns: int, most: int) -> list[Line]:
+        """The watched tokens with probability and rank, wherever they stand in the order."""
+        watched = detail.predicted.watched
+        if watched is None:
+            return []
+        piece, room = self._sizes(columns)
+        lines: list[Line] = []
+        for row in watched.rows()[: max(most, 0)]:
+            prob = math.exp(min(row.logit - detail.predicted.logsumexp, 0.0))
+            chosen = detail.stepped is not None and row.id == detail.stepped.id
+            name = fit(token(row.piece), piece)
+            rank = fit(SafeText(f"#{row.rank}"), 9, right=True)
+            value = SafeText("masked") if row.logit == -math.inf else percent(prob)
+            words = f"{'●' if chosen else ' '}  ◎ {name}{fit(value, 8, right=True)}{rank}"
+            line = [Segment(words, self.palette.chosen if chosen else self.palette.accent)]
+            if room > 2:
+                line.append(Segment(" " + bar(prob, room - 1), self.palette.by_prob(prob)))
+            lines.append(line)
+        return lines
 
     def _rest(self, detail: Detail, columns: int) -> Line:
         """The mass outside the candidates."""

@@ -317,6 +317,17 @@ class MainScreen(Screen[None]):
         if sampler is not None and self.control is not None:
             self._do(self.control.set_sampler(sampler))
 
+    def action_breakpoints(self) -> None:
+        """Add or remove a condition."""
+        from tui.screens.breakpoints import BreakpointsScreen
+
+        if (control := self._ready()) and self.view.session is not None:
+            self.app.push_screen(BreakpointsScreen(self.view, control), self._added)
+
+    def _added(self, words: str | None) -> None:
+        if words is not None:
+            self.say(words, calm=True)
+
     def action_sessions(self) -> None:
         """Choose another one."""
         from tui.screens.sessions import SessionsScreen

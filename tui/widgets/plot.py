@@ -9,6 +9,7 @@ from typing import Final
 
 LINE: Final = "braille"
 MARK: Final = "×"
+STOP: Final = "◆"
 
 
 @dataclass(frozen=True, slots=True)
