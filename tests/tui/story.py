@@ -13,9 +13,11 @@ from engine_daemon.client import LinkLost, Update
 from engine_daemon.errors import InspectError
 from engine_daemon.protocol.codec import pack_event
 from engine_daemon.protocol.commands import (
+    AddCondition,
     Answer,
     AnyAsk,
     AnyCommand,
+    AskCondition,
     AskEncode,
     AskEvents,
     At,
@@ -23,6 +25,7 @@ from engine_daemon.protocol.commands import (
     Force,
     Open,
     Pause,
+    RemoveCondition,
     Reply,
     RunTo,
     SetSampler,
@@ -31,6 +34,8 @@ from engine_daemon.protocol.commands import (
 from engine_daemon.protocol.events import (
     NO_OFFSET,
     Commanded,
+    ConditionAdded,
+    ConditionRemoved,
     EngineStarted,
     Event,
     How,
@@ -52,6 +57,7 @@ from engine_daemon.protocol.values import (
     DroppedBy,
     ModelInfo,
     Sampler,
+    Watched,
     Work,
 )
 
@@ -196,6 +202,7 @@ class Story:
         sampled: bool = False,
         ms: float = 13.1,
         after_pause: bool = False,
+        watched: Watched | None = None,
     ) -> Self:
         """The distribution of the step that comes next."""
         position = len(self._prompt) + self.step
@@ -225,6 +232,7 @@ class Story:
                     limit_tokens=8192,
                 ),
                 work=Work(flops=270_000_000 * position, bytes_moved=269_000_000),
+                watched=watched,
             )
         )
         return self
@@ -332,6 +340,8 @@ class FakeSource:
         self.sent: list[tuple[AnyCommand, str | None, At | None]] = []
         self.asked: list[AnyAsk] = []
         self.refuse: InspectError | None = None
+        self.refuse_condition: InspectError | None = None
+        self.conditions = 0
         self.followed: dict[str, int] = {}
         self._queue: asyncio.Queue[Update] = asyncio.Queue()
         self._answers: asyncio.Event = asyncio.Event()
@@ -376,6 +386,12 @@ class FakeSource:
             case SetSampler(sampler=sampler):
                 self.story.add(SamplerSet(t_ns=1, wall_ns=1, step=self.story.step, sampler=sampler))
                 self.story.predict(sampled=not sampler.greedy)
+            case AddCondition(source=source):
+                self.conditions += 1
+                added = ConditionAdded(t_ns=1, wall_ns=1, number=self.conditions, source=source)
+                self.story.add(added)
+            case RemoveCondition(number=number):
+                self.story.add(ConditionRemoved(t_ns=1, wall_ns=1, number=number))
             case _:
                 pass
         self.flush()
@@ -388,6 +404,10 @@ class FakeSource:
                 return Answer(ev=[(seq, self.story.log[seq]) for seq in seqs])
             case AskEncode():
                 return Answer(prompt=pack_event(self.story._prompt_set()))
+            case AskCondition() if self.refuse_condition is not None:
+                raise self.refuse_condition
+            case AskCondition():
+                return Answer()
             case _:
                 raise InspectError("not here", code="gone")
 

@@ -58,7 +58,7 @@ class NextTokenPane(Pane):
         top = self._candidates(detail)
         spare = 5 if rows >= 8 else 2
         chosen_row = self._pinned(detail, top, columns)
-        watched = self._watched(detail, columns, (rows - spare) // 3)
+        watched = self._watched(detail, columns, (rows - spare) // 2)
         self._rows = max(rows - spare - bool(chosen_row) - len(watched), 1)
         self._highlight = max(min(self._highlight, top.count - 1), 0)
         self._first = max(min(self._first, self._highlight), self._highlight - self._rows + 1, 0)

@@ -57,6 +57,7 @@ class BreakpointsScreen(ModalScreen[str | None]):
         choices = self.query_one(OptionList)
         choices.clear_options()
         choices.add_options(rows or [Option(Content(_NONE), disabled=True)])
+        choices.highlighted = 0 if rows else None
 
     def _row(self, number: int) -> Option:
         columns = self._view.columns
