@@ -140,9 +140,7 @@ def obey(
             _log(session, "set_watch", who, cause)
             engine.breakpoints.watch(session, texts, cause)
         case cmd.Close(by=by):
-            _log(session, "close", who, cause)
-            engine.drop(session)
-            session.close(by, now, cause)
+            _close(session, engine, by, who, cause, now)
         case cmd.Open() | cmd.StopDaemon():
             raise Rejected("bad_arg", "this command is not for a session")
         case _:
@@ -289,6 +287,19 @@ def _pause(session: Session, engine: Engine, who: str, cause: bytes) -> None:
             session.goal = 0
         case _:
             pass  # it stands already: accepted, nothing happens
+
+
+def _close(session: Session, engine: Engine, by: str, who: str, cause: bytes, now: float) -> None:
+    """A running session stands first, so that its log ends with a distribution."""
+    if session.closing is not None:
+        return
+    _log(session, "close", who, cause)
+    if session.columns.status == "running" and session.resident:
+        session.closing = (by, cause)
+        engine.halt(session, cause)
+    else:
+        engine.drop(session)
+        session.close(by, now, cause)
 
 
 def _check_pending(session: Session) -> None:

@@ -183,6 +183,8 @@ class Seats:
             self.log_stop(session, "timeout" if session.timed_out else "goal", "")
         if isinstance(event, ev.Stopped) and event.reason in ("no_memory", "error"):
             session.resident = event.reason != "no_memory"
+        if isinstance(event, ev.Stopped):
+            self._close_if_asked(session)
         self._changed()
 
     def _time_is_up(self, session: Session) -> None:
@@ -199,6 +201,13 @@ class Seats:
             case _:
                 pass
         self._changed()
+
+    def _close_if_asked(self, session: Session) -> None:
+        """The session was told to close while it ran; it stands now."""
+        if session.closing is not None and session.open:
+            by, cause = session.closing
+            self.drop(session)
+            session.close(by, time.monotonic(), cause)
 
     def log_stop(self, session: Session, reason: ev.StopReason, message: str) -> None:
         """Log that the session stands at the place its log ends at."""
@@ -312,3 +321,4 @@ class Seats:
         )
         if was_running:
             self.log_stop(session, "engine_lost", f"the engine {ending}")
+        self._close_if_asked(session)

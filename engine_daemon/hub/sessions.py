@@ -59,9 +59,10 @@ class Session:
 
     `resident`: the worker holds it. `placed` counts events of the worker's current hold on it.
     `unsent` is the prompt still to be tokenised. `engine_logged` the engine start last written to
-    this log. `goal` is what the opening command wants of the first distribution. `unresolved` are
-    conditions to be turned into tokens, `resolving` while that goes on. `timed`: its time limit
-    was set, `deadline` when it ends, `timed_out` that it ended before the first distribution.
+    this log. `goal` is what the opening command wants of the first distribution; `closing` (by
+    whom, the command) that it is to be closed as soon as it stands. `unresolved` are conditions
+    to be turned into tokens, `resolving` while that goes on. `timed`: its time limit was set,
+    `deadline` when it ends, `timed_out` that it ended before the first distribution.
     """
 
     def __init__(self, session: str, log: LogWriter, columns: Columns, syncer: Syncer) -> None:
@@ -75,6 +76,7 @@ class Session:
         self.opened_by: bytes | None = None
         self.goal: int | None = 0
         self.engine_logged = 0
+        self.closing: tuple[str, bytes] | None = None
         self.closed_at: float | None = None
         self.unresolved: Wanted | None = None
         self.resolving = False
@@ -145,11 +147,11 @@ class Session:
             tokenize_ms=prompt.tokenize_ms,
             restored=restored,
             cause=self.opened_by,
+            stands=restored or self.goal == 0,
             stops=Stops(
                 conditions=conditions,
                 watch=watch,
                 total_ms=pack_floats("f", (ms for ms in columns.total_ms if ms == ms)),
-                going=not restored and self.goal != 0,
             ),
         )
 

@@ -172,13 +172,11 @@ class Wanted(Record, frozen=True, kw_only=True):
 
 class Stops(Record, frozen=True, kw_only=True):
     """What the worker asks at every step of a session. `watch` are u32 ids, `total_ms` (f32) the
-    times of the steps already done. `going`: a `Go` follows the opening, and conditions are asked
-    at its first distribution too."""
+    times of the steps already done."""
 
     conditions: list[ConditionSpec] = msgspec.field(default_factory=list)
     watch: bytes = b""
     total_ms: bytes = b""
-    going: bool = False
 
 
 class Watched(Record, frozen=True, kw_only=True):

@@ -22,7 +22,8 @@ class Run:
 
 
 class Seat:
-    """A session with what is asked of it. `sent` and `seen` count its events.
+    """A session with what is asked of it. `sent` and `seen` count its events; `stands`: it waited
+    for a command since its last forward, so the next one comes after a pause.
 
     `fired` is a condition on a token that was told, until the session stands. `ask_first`: the
     first distribution is one that conditions are asked at.
@@ -42,6 +43,7 @@ class Seat:
         self.ask_first = ask_first
         self.loop = session.steps()
         self.opening = True
+        self.stands = True
         self.opening_cause = opening
         self.run: Run | None = None
         self.halt: Halt | None = None

@@ -87,9 +87,9 @@ class Turns:
     def _open(self, order: OpenSession) -> None:
         self._drop(order.session)
         session = DecodeSession(self._engine, order)
-        stops = order.stops or Stops()
-        breakpoints = Breakpoints(self._engine, session, stops)
-        seat = Seat(session, order.cause, breakpoints, ask_first=stops.going)
+        breakpoints = Breakpoints(self._engine, session, order.stops or Stops())
+        seat = Seat(session, order.cause, breakpoints, ask_first=not order.stands)
+        seat.stands = order.stands
         self._seats[order.session] = seat
         self._order.append(order.session)
 
@@ -130,9 +130,9 @@ class Turns:
             seat.run = run
             self._stop(seat, "context", run.cause)
             return
-        if seat.run is None and not seat.opening:
+        if seat.run is None and not seat.opening and seat.stands:
             session.after_pause = True
-        seat.run = run
+        seat.run, seat.stands = run, False
         if session.pending is not None and run.forced is None:
             self._stop_here(seat)
 
@@ -264,6 +264,7 @@ class Turns:
         fired: Fired | None = None,
     ) -> None:
         seat.run = seat.halt = seat.fired = None
+        seat.stands = True
         event = told.stopped(
             seat.session,
             reason,
@@ -314,6 +315,7 @@ class Turns:
             have_bytes=have,
         )
         seat.opening, seat.run, seat.halt, seat.fired = False, None, None, None
+        seat.stands = True
         self._tell(seat, event)
 
 

@@ -4,12 +4,8 @@ The engine runs with a condition; the test then looks through the recorded steps
 its own for the first one where the condition is true. Both must name the same place.
 """
 
-import math
 import re
-import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -28,14 +24,18 @@ from engine_daemon.protocol.values import ConditionSpec, Sampler, Stops, TokenId
 from engine_daemon.protocol.worker import ForceId, Go, Halt, SetConditions
 from engine_daemon.tokens.builtin import PIECES
 from tests.worker.conftest import opening
+from tests.worker.plain_conditions import (
+    LIMIT,
+    STEPS,
+    TREES,
+    Tree,
+    committed,
+    ids_of,
+    records,
+    true,
+    written,
+)
 from tests.worker.test_turns import GO_ON, Table, words
-
-LIMIT = 60
-STEPS = 30
-
-
-def ids_of(text: bytes) -> list[int]:
-    return [i for i, piece in enumerate(PIECES) if piece == text]
 
 
 def spec(source: str, number: int = 1) -> ConditionSpec:
@@ -48,9 +48,9 @@ def spec(source: str, number: int = 1) -> ConditionSpec:
     )
 
 
-def stops(*sources: str, going: bool = True, watch: Sequence[int] = ()) -> Stops:
+def stops(*sources: str, watch: Sequence[int] = ()) -> Stops:
     specs = [spec(source, number) for number, source in enumerate(sources, 1)]
-    return Stops(conditions=specs, going=going, watch=pack_ints("I", watch))
+    return Stops(conditions=specs, watch=pack_ints("I", watch))
 
 
 def run_on(table: Table) -> list[Event]:
@@ -67,190 +67,14 @@ def started(*sources: str, **changes: object) -> Table:
     table = Table()
     fields: dict[str, object] = {
         "stops": stops(*sources),
+        "stands": False,
         "candidates": 512,
         "max_steps": STEPS,
         "limit_tokens": LIMIT,
         "sampler": Sampler(greedy=False, temperature=1.5, seed=5),
     }
-    table.handle(opening(**(fields | changes)), GO_ON)
+    table.handle(opening("s1", **{**fields, **changes}), GO_ON)
     return table
-
-
-# A plain evaluator over records -------------------------------------------------------------------
-
-
-@dataclass
-class Record:
-    """One recorded step; `stepped` None while it is pending."""
-
-    predicted: Predicted
-    stepped: Stepped | None
-    earlier: list[Stepped]
-
-
-Tree = tuple[Any, ...]
-OPERATORS = {
-    ">": lambda a, b: a > b,
-    ">=": lambda a, b: a >= b,
-    "<": lambda a, b: a < b,
-    "<=": lambda a, b: a <= b,
-    "=": lambda a, b: a == b,
-    "!=": lambda a, b: a != b,
-}
-
-
-def prob(record: Record, ids: Sequence[int]) -> float:
-    rows = {row.id: row.logit for row in record.predicted.candidates.rows()}
-    return sum(math.exp(rows[i] - record.predicted.logsumexp) for i in ids)
-
-
-def number_of(name: str, record: Record) -> float | None:
-    predicted, stepped = record.predicted, record.stepped
-    cache = predicted.cache
-    match name:
-        case "entropy":
-            return predicted.entropy_bits
-        case "margin":
-            return predicted.margin
-        case "step":
-            return predicted.step
-        case "position":
-            return predicted.position
-        case "cache":
-            assert cache.tokens is not None
-            return cache.tokens / LIMIT * 100
-    assert stepped is not None
-    match name:
-        case "prob":
-            return math.exp(stepped.logit - predicted.logsumexp)
-        case "rank":
-            return stepped.rank
-        case "id":
-            return stepped.id
-        case "ms":
-            return stepped.total_ms
-    raise AssertionError(name)
-
-
-def true(tree: Tree, record: Record) -> bool:
-    match tree:
-        case ("not", part):
-            return not true(part, record)
-        case ("and", *parts):
-            return all([true(part, record) for part in parts])
-        case ("or", *parts):
-            return any([true(part, record) for part in parts])
-        case ("number", name, operator, value):
-            return OPERATORS[operator](number_of(name, record), value)
-        case ("p", text, operator, value):
-            ids = [EOS_ID] if text is None else ids_of(text.encode())
-            return OPERATORS[operator](prob(record, ids), value)
-    stepped = record.stepped
-    assert stepped is not None
-    text = b"".join(one.piece for one in [*record.earlier, stepped] if not one.special).decode()
-    new = "" if stepped.special else stepped.piece.decode()
-    match tree:
-        case ("slower", operator, times):
-            if len(record.earlier) < 7:
-                return False
-            median = statistics.median(one.total_ms for one in record.earlier)
-            return OPERATORS[operator](stepped.total_ms, times * median)
-        case ("token", operator, piece):
-            return (stepped.piece == piece.encode()) is (operator == "=")
-        case ("token~", pattern):
-            return re.search(pattern, stepped.piece.decode()) is not None
-        case ("text~", pattern):
-            ends = [m.end() for m in re.finditer(pattern, text)]
-            return any(end > len(text) - len(new) for end in ends)
-        case ("stop", piece):
-            places = [m.end() for m in re.finditer(f"(?=({re.escape(piece)}))", text)]
-            return any(place + len(piece) > len(text) - len(new) for place in places)
-        case ("special",):
-            return stepped.special
-    raise AssertionError(tree)
-
-
-def committed(tree: Tree) -> bool:
-    match tree:
-        case ("not", part):
-            return committed(part)
-        case ("and" | "or", *parts):
-            return any(map(committed, parts))
-        case ("number", name, _, _):
-            return name in ("prob", "rank", "id", "ms")
-    return tree[0] != "p"
-
-
-def written(tree: Tree) -> str:
-    match tree:
-        case ("not", part):
-            return f"not ({written(part)})"
-        case ("and" | "or" as word, *parts):
-            return f" {word} ".join(f"({written(part)})" for part in parts)
-        case ("number", name, operator, value):
-            return f"{name} {operator} {value}{'%' if name == 'cache' else ''}"
-        case ("p", text, operator, value):
-            return f"p({'eos' if text is None else f'{chr(34)}{text}{chr(34)}'}){operator}{value}"
-        case ("slower", operator, times):
-            return f"ms{operator}{times}x"
-        case ("token", operator, piece):
-            return f'token{operator}"{piece}"'
-        case ("token~" | "text~" as name, pattern):
-            return f"{name}'{pattern}'"
-        case ("stop", piece):
-            return f"stop('{piece}')"
-    return str(tree[0])
-
-
-RELATION = st.sampled_from(sorted(OPERATORS))
-NEARLY = st.sampled_from([">", "<", ">=", "<="])
-TEXTS = st.sampled_from([" the", " of", " could", " life", " a", "a", ",", "."])
-PATTERNS = st.sampled_from([r"\w{6}", r"[aeiou]\w [tw]", r"d$", r"^ c", r"(?<=e) s", r"o.*o"])
-
-
-def number(name: str, values: st.SearchStrategy[Any], how: Any = NEARLY) -> st.SearchStrategy[Tree]:
-    return st.tuples(st.just("number"), st.just(name), how, values)
-
-
-ATOMS: st.SearchStrategy[Tree] = st.one_of(
-    number("entropy", st.floats(0.5, 7).map(lambda v: round(v, 3))),
-    number("margin", st.floats(0.001, 0.6).map(lambda v: round(v, 4))),
-    number("step", st.integers(0, STEPS + 3), RELATION),
-    number("position", st.integers(0, STEPS + 8), RELATION),
-    number("cache", st.floats(0, 100).map(lambda v: round(v, 2))),
-    number("prob", st.floats(0.0001, 0.6).map(lambda v: round(v, 4))),
-    number("rank", st.integers(1, 60), RELATION),
-    number("id", st.integers(250, 511), RELATION),
-    number("ms", st.floats(0.01, 3).map(lambda v: round(v, 3))),
-    st.tuples(
-        st.just("p"),
-        st.one_of(st.none(), TEXTS),
-        NEARLY,
-        st.floats(0.0001, 0.3).map(lambda v: round(v, 5)),
-    ),
-    st.tuples(st.just("slower"), NEARLY, st.floats(0.5, 4).map(lambda v: round(v, 2))),
-    st.tuples(st.just("token"), st.sampled_from(["=", "!="]), TEXTS),
-    st.tuples(st.sampled_from(["token~", "text~"]), PATTERNS),
-    st.tuples(st.just("stop"), st.sampled_from(["e", "th", "e t", " a", "ould", "r w"])),
-    st.just(("special",)),
-)
-TREES: st.SearchStrategy[Tree] = st.recursive(
-    ATOMS,
-    lambda inner: st.one_of(
-        st.tuples(st.just("not"), inner),
-        st.tuples(st.sampled_from(["and", "or"]), inner, inner),
-        st.tuples(st.sampled_from(["and", "or"]), inner, inner, inner),
-    ),
-    max_leaves=5,
-)
-
-
-def records(events: list[Event]) -> list[Record]:
-    predicted = {event.step: event for event in events if isinstance(event, Predicted)}
-    steps = [event for event in events if isinstance(event, Stepped)]
-    done = [Record(predicted[one.step], one, steps[: one.step]) for one in steps]
-    pending = [p for step, p in predicted.items() if step >= len(steps)]
-    return [*done, *(Record(one, None, steps) for one in pending)]
 
 
 @settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -300,7 +124,7 @@ def test_the_first_distribution_is_asked_when_it_was_opened_running() -> None:
 
 def test_nor_does_it_matter_when_the_go_arrives() -> None:
     table = Table()
-    table.handle(opening(stops=stops("step=0")))
+    table.handle(opening(stops=stops("step=0"), stands=False))
     assert words(table.turn()) == ["P0"]
     table.handle(GO_ON)
     assert words(run_on(table)) == []
@@ -309,7 +133,7 @@ def test_nor_does_it_matter_when_the_go_arrives() -> None:
 
 def test_a_place_where_somebody_stands_is_not_asked_about() -> None:
     table = Table()
-    table.handle(opening(stops=stops("step>=0", going=False)))
+    table.handle(opening(stops=stops("step>=0")))
     table.turn()
     table.handle(GO_ON)
     assert words(run_on(table)) == ["S0", "P1", "condition@1"]
@@ -331,7 +155,7 @@ def test_a_condition_on_the_token_stops_after_the_next_forward() -> None:
 
 def test_a_forced_token_is_asked_about_too() -> None:
     table = Table()
-    table.handle(opening(stops=stops('token=" of"', going=False)))
+    table.handle(opening(stops=stops('token=" of"')))
     table.turn()
     table.handle(ForceId(session="s1", id=ids_of(b" of")[0], cause=b"f"))
     assert words(run_on(table)) == ["S0 condition", "P1", "condition@1"]
@@ -433,7 +257,7 @@ def test_nobody_watches_nothing_is_told() -> None:
 
 def test_another_watch_list_shows_at_once_where_it_stands() -> None:
     table = Table()
-    table.handle(opening(stops=stops(going=False)))
+    table.handle(opening(stops=stops()))
     table.turn()
     order = SetConditions(session="s1", conditions=[], watch=pack_ints("I", [300]), cause=b"w")
     table.handle(order)
@@ -454,7 +278,7 @@ def test_ids_that_the_model_does_not_have_are_left_out(token_id: int) -> None:
         literals=[TokenIds(text=b"zz", ids=pack_ints("I", [token_id]))],
     )
     table = Table()
-    order = Stops(conditions=[unknown], going=True, watch=pack_ints("I", [token_id, 300]))
+    order = Stops(conditions=[unknown], watch=pack_ints("I", [token_id, 300]))
     table.handle(opening(stops=order), GO_ON)
     events = run_on(table)
     assert words(events)[-1] == "condition@2"

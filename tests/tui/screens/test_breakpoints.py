@@ -56,7 +56,8 @@ async def test_a_fault_is_shown_in_place_with_its_caret() -> None:
         await pilot.press("enter")
         await until(pilot, lambda: "adn" in complaint(app))
         assert complaint(app).split("\n")[:2] == ["entropy>3 adn rank>5", "          ^"]
-        assert source.asked == source.sent == []
+        assert source.asked == []
+        assert source.sent == []
         line.value = "entropy>3"
         await pilot.pause()
         assert "^" not in complaint(app)
