@@ -238,13 +238,12 @@ ACTIONS: Final[tuple[Action, ...]] = (
     ),
     Action(
         "add",
-        ("enter", "ctrl+s"),
+        ("enter",),
         "add",
         "Stop where this condition becomes true",
         "breakpoints",
         shown="enter",
         footer=1,
-        priority=True,
     ),
     Action(
         "remove",

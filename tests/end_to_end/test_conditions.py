@@ -141,3 +141,30 @@ def test_a_recording_says_what_stopped_it(place: Place) -> None:
     lines = place.json("run", *SCRIPTED, "--json", "--until", "step=4", "Hello")
     again = list(export(Recording.open(place.recording(last(lines)["session"]))))
     assert again[-1] == last(lines)
+
+
+@pytest.mark.terminal
+def test_a_breakpoint_from_the_screen(place: Place) -> None:
+    with place.terminal(*SCRIPTED, "--watch", " of", "Hello") as screen:
+        screen.until("step 0 pending")
+        screen.until("◎")
+        screen.press("b")
+        screen.until("BREAKPOINTS")
+        screen.press(*"step>=", "enter")
+        picture = screen.until("ends too early")
+        assert "step>=\n" in "\n".join(line.strip("│ ") for line in picture.splitlines()) + "\n"
+        screen.press(*"7", "enter")
+        screen.until(lambda picture: "BREAKPOINTS" not in picture)
+        screen.press("space")
+        screen.until("step 7 pending")
+        screen.until("condition 1: step>=7")
+        screen.press("space")
+        screen.until("step 8 pending")
+        screen.press("b")
+        screen.until("hit 2×")
+        screen.press("escape")
+        screen.until(lambda picture: "BREAKPOINTS" not in picture)
+        screen.press("q")
+        screen.finish()
+    (session,) = place.status()["sessions"]
+    assert session["place"]["step"] == 8

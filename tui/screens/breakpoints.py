@@ -35,6 +35,7 @@ class BreakpointsScreen(ModalScreen[str | None]):
         self._control = control
         self._numbers: list[int] = []
         self._removed: set[int] = set()
+        self._looked_at: str | None = None
 
     def compose(self) -> ComposeResult:
         """The line, what is wrong with it, the list."""
@@ -78,13 +79,20 @@ class BreakpointsScreen(ModalScreen[str | None]):
         """The source with its caret first: it stands right under the line."""
         self._say("\n".join(filter(None, (error.picture, error.message, error.hint))), wrong=True)
 
-    def on_input_changed(self) -> None:
-        """Another text: what was wrong with the last one is of no use."""
-        self._say(_HINT, wrong=False)
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Another text: what was wrong with the last one is of no use. (The change of a text that
+        was entered at once is told after it was looked at.)"""
+        if event.value != self._looked_at:
+            self._say(_HINT, wrong=False)
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """The line takes enter itself, in the order of what was typed."""
+        event.stop()
+        self.action_add()
 
     def action_add(self) -> None:
         """Check here, then ask the daemon."""
-        source = self.query_one(Input).value
+        source = self._looked_at = self.query_one(Input).value
         try:
             from engine_daemon.conditions.parser import parse
 
