@@ -16,7 +16,7 @@ from tui.keymap import Scope, bindings
 from tui.panes.base import Line, Pane, empty, spread
 from tui.text import SafeText, millis
 from tui.widgets.curve import Curve
-from tui.widgets.plot import MARK, STOP, Series, is_dot, plot_lines
+from tui.widgets.plot import DOT, MARK, STOP, Series, plot_lines
 
 Mode = Literal["ms", "total", "rate"]
 _MODES: Final[dict[Mode, str]] = {
@@ -115,9 +115,10 @@ class CostPane(Pane):
             ys = [1000 / y if y else 0.0 for y in ys]
             marks = [(x, 1000 / y) for x, y in marks if y]
         stops = self._stopped_at()
+        # What is drawn last is on top: the measured points, and of those where it stopped.
         return [
-            Series(xs, ys),
             Series([x for x, _ in marks], [y for _, y in marks], MARK),
+            Series(xs, ys),
             Series([x for x, _ in stops], [y for _, y in stops], STOP),
         ]
 
@@ -140,7 +141,7 @@ class CostPane(Pane):
         right: Line = []
         if self._curve.seen and self._mode != "total":
             right = [
-                Segment("⠶ ", palette.plot),
+                Segment(f"{DOT} ", palette.plot),
                 Segment("measured", palette.base),
             ]
         if self._pauses and self._mode != "total":
@@ -167,7 +168,7 @@ class CostPane(Pane):
         return [*parts, Segment(run, style)]
 
     def _style(self, char: str) -> Style:
-        if is_dot(char):
+        if char == DOT:
             return self.palette.plot
         return self.palette.mark if char in (MARK, STOP) else self.palette.muted
 

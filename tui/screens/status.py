@@ -18,10 +18,14 @@ _LONGEST_WHY = 40
 _WORDS = {
     "waiting": "… WAITING",
     "paused": "‖ PAUSED",
-    "running": "● LIVE",
+    "running": "● RUNNING",
     "ended": "■ ENDED",
     "closed": "□ CLOSED",
 }
+
+
+_SILENT = ("goal", "pause", "eos", "length", "context")
+"""Reasons to stand that need no word, or have it already."""
 
 
 class StatusBar(Pane):
@@ -34,8 +38,8 @@ class StatusBar(Pane):
         trouble = self._trouble(columns)
         if trouble is not None:
             return [trouble]
-        for model in (True, False):
-            left = [*self._model(model), *self._state()]
+        for model, hint in ((True, True), (False, True), (False, False)):
+            left = [*self._model(model), *self._state(hint)]
             right = self._right()
             if sum(width(part.text) for part in (*left, *right)) < columns:
                 break
@@ -96,7 +100,7 @@ class StatusBar(Pane):
             line.append(Segment(f" · {show_text(model.dtype)} · {device}", palette.muted))
         return line
 
-    def _state(self) -> Line:
+    def _state(self, hint: bool) -> Line:
         palette, columns = self.palette, self.view.columns
         line: Line = [Segment("  ", palette.base)]
         engine = self.view.engine
@@ -112,7 +116,11 @@ class StatusBar(Pane):
             line.append(Segment(f" {place.reason}", palette.accent))
         if self.view.cursor is not None:
             line.append(Segment(f" step {self.view.at} of {self.view.head}", palette.accent))
-        elif columns.stop is not None and columns.stop.reason not in ("goal", "pause", "eos"):
+        elif columns.stop is not None and columns.stop.condition is not None:
+            line.append(Segment(f" {self._why(columns.stop)}", palette.accent))
+        elif status == "ended" and hint:
+            line.append(Segment(self._how_on(), palette.muted))
+        elif columns.stop is not None and columns.stop.reason not in _SILENT:
             line.append(Segment(f" {self._why(columns.stop)}", palette.accent))
         return line
 
@@ -121,6 +129,14 @@ class StatusBar(Pane):
         if stop.condition is None:
             return SafeText(stop.reason.replace("_", " "))
         return clip(show_text(f"condition {stop.condition}: {stop.source}"), _LONGEST_WHY)
+
+    def _how_on(self) -> str:
+        """How far it came, and what leads on from its end."""
+        columns = self.view.columns
+        limits = columns.limits
+        most = None if limits is None else limits.max_steps
+        steps = f" · {len(columns)} of {most} steps" if most == len(columns) else ""
+        return steps + (" · s or space goes on" if columns.place.reason != "context" else "")
 
     def _right(self) -> Line:
         state, palette = self.view.state, self.palette

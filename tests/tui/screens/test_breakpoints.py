@@ -6,14 +6,15 @@ import pytest
 from textual.widgets import Input, OptionList, Static
 
 from engine_daemon.errors import InspectError
-from engine_daemon.protocol.commands import AddCondition, RemoveCondition
-from engine_daemon.protocol.events import ConditionAdded, ConditionDisabled, Stopped
+from engine_daemon.protocol.commands import AddCondition, Open, RemoveCondition
+from engine_daemon.protocol.events import ConditionAdded, ConditionDisabled, Stopped, WatchSet
 from engine_daemon.protocol.packing import pack_floats, pack_ints
-from engine_daemon.protocol.values import Watched
+from engine_daemon.protocol.values import TokenIds, Watched
 from tests.tui.pilot import rows, said, screen, until
 from tests.tui.story import Story, paused
 from tui.app import InspectApp
 from tui.screens.breakpoints import BreakpointsScreen
+from tui.screens.prompt import PromptScreen
 from tui.widgets.plot import STOP
 
 WATCHED = Watched(
@@ -156,3 +157,18 @@ async def test_where_a_condition_stopped_is_said_and_marked(committed: bool) -> 
 async def test_no_marker_without_a_stop() -> None:
     async with screen() as (_, app, _source):
         assert not any(STOP in line for line in rows(app, "cost"))
+
+
+async def test_another_prompt_keeps_breakpoints_and_watch_list() -> None:
+    story = paused()
+    story.add(
+        ConditionAdded(t_ns=1, wall_ns=1, number=1, source="step=3"),
+        WatchSet(t_ns=1, wall_ns=1, tokens=[TokenIds(text=b" of", ids=pack_ints("I", [7]))]),
+    )
+    async with screen(story) as (pilot, app, source):
+        await pilot.press("ctrl+n")
+        await until(pilot, lambda: isinstance(app.screen, PromptScreen))
+        await pilot.press("ctrl+s")
+        await until(pilot, lambda: any(isinstance(do, Open) for do, _, _ in source.sent))
+        opened = next(do for do, _, _ in source.sent if isinstance(do, Open))
+        assert (opened.until, opened.watch, opened.title) == (["step=3"], [b" of"], "")
