@@ -38,7 +38,7 @@ def _event(kind: type[e.Event], **fields: object) -> e.Event:
         branch=1,
         step=9,
         cause=CMD,
-        **fields,  # type: ignore[arg-type]  # any event's fields
+        **fields,
     )
 
 
