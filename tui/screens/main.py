@@ -10,7 +10,6 @@ from textual import events, on, work
 from textual.app import ComposeResult
 from textual.containers import Container
 from textual.content import Content
-from textual.screen import Screen
 from textual.widget import Widget
 
 from engine_daemon.errors import InspectError
@@ -23,6 +22,7 @@ from tui.openings import Openings
 from tui.panes import PANES
 from tui.panes.base import Pane
 from tui.panes.next_token import NextTokenPane
+from tui.screens.breakpoint_keys import BreakpointKeys
 from tui.screens.glance import Glance
 from tui.screens.keys import KeysBar
 from tui.screens.status import StatusBar
@@ -42,7 +42,7 @@ _FORCING: Final = ("main.choose", "next.force")
 _MOST_STEPS: Final = 99_999
 
 
-class MainScreen(Screen[None]):
+class MainScreen(BreakpointKeys):
     """Everything of one session at once."""
 
     BINDINGS = bindings("main")
@@ -355,17 +355,6 @@ class MainScreen(Screen[None]):
         await control.set_sampler(sampler)
         step = self.view.columns.place.step
         self.say(f"from step {step} on: {sampler_words(sampler)}", calm=True)
-
-    def action_breakpoints(self) -> None:
-        """Add or remove a condition."""
-        from tui.screens.breakpoints import BreakpointsScreen
-
-        if (control := self._ready()) and self.view.session is not None:
-            self.app.push_screen(BreakpointsScreen(self.view, control), self._added)
-
-    def _added(self, words: str | None) -> None:
-        if words is not None:
-            self.say(words, calm=True)
 
     def action_sessions(self) -> None:
         """Choose another one."""
