@@ -28,7 +28,11 @@ class InspectError(Exception):
         hint: what to do next, one line; empty when the message says it.
         exit_code: what the command exits with.
         code: short machine-readable name, as on the wire (`busy`, `no_engine`, `bad_arg` …).
+
+    `picture` is shown below them exactly as it is: a condition with a caret under its fault.
     """
+
+    picture = ""
 
     def __init__(
         self, message: str, hint: str = "", *, exit_code: Exit = Exit.USAGE, code: str = "error"

@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except InspectError as error:
         if debug:
             traceback.print_exc()
-        _complain(*filter(None, (error.message, error.hint)))
+        _complain(*filter(None, (error.message, error.hint)), picture=error.picture)
         return error.exit_code
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
@@ -44,12 +44,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return BUG
 
 
-def _complain(*lines: str) -> None:
-    """Say what happened and what to do, a line each whatever the texts hold."""
+def _complain(*lines: str, picture: str = "") -> None:
+    """Say what happened and what to do, a line each whatever the texts hold; a picture as it is."""
     from engine_daemon.cli.output import say
 
     try:
-        say("llm-inspect: " + "\n".join(" ".join(line.split()) for line in lines))
+        told = "\n".join(" ".join(line.split()) for line in lines)
+        say("llm-inspect: " + told + (f"\n{picture}" if picture else ""))
     except OSError:
         return  # nobody reads standard error either
 

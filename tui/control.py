@@ -7,13 +7,16 @@ the source; no widgets.
 from engine_daemon.errors import InspectError
 from engine_daemon.protocol.codec import unpack_event
 from engine_daemon.protocol.commands import (
+    AddCondition,
     AnyCommand,
+    AskCondition,
     AskEncode,
     At,
     Close,
     Force,
     Open,
     Pause,
+    RemoveCondition,
     Reply,
     RunTo,
     SetSampler,
@@ -147,6 +150,18 @@ class Control:
         if self._view.running:
             raise InspectError("it is running", "space pauses it")
         await self._send(SetSampler(sampler=sampler), self.here)
+
+    async def add_condition(self, source: str) -> None:
+        """Stop where this becomes true, also while it runs. Whether it can be used is asked first:
+        the command itself is answered before that is known."""
+        self._need_session()
+        await self._source.ask(AskCondition(source=source), self._view.session)
+        await self._send(AddCondition(source=source))
+
+    async def remove_condition(self, number: int) -> None:
+        """This one stops nothing any more."""
+        self._need_session()
+        await self._send(RemoveCondition(number=number))
 
     async def open(self, command: Open) -> str:
         """Open a session and give its name."""

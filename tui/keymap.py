@@ -8,7 +8,17 @@ from typing import Final, Literal
 
 from textual.binding import Binding, BindingType
 
-Scope = Literal["main", "sequence", "tokens", "next", "cost", "prompt", "sampler", "sessions"]
+Scope = Literal[
+    "main",
+    "sequence",
+    "tokens",
+    "next",
+    "cost",
+    "prompt",
+    "sampler",
+    "sessions",
+    "breakpoints",
+]
 """Where an action's keys work: the whole main screen, a focused pane, or another screen."""
 
 SCOPES: Final[dict[Scope, str]] = {
@@ -20,6 +30,7 @@ SCOPES: Final[dict[Scope, str]] = {
     "prompt": "New prompt",
     "sampler": "Sampler settings",
     "sessions": "Sessions",
+    "breakpoints": "Breakpoints",
 }
 
 
@@ -99,6 +110,13 @@ ACTIONS: Final[tuple[Action, ...]] = (
         palette=False,
     ),
     Action("sampler", ("p",), "sampler", "Set temperature, top-k, top-p, min-p, seed …", footer=8),
+    Action(
+        "breakpoints",
+        ("b",),
+        "breakpoint",
+        "Stop where a condition becomes true; list and remove conditions",
+        footer=5,
+    ),
     Action("sessions", ("t",), "sessions", "Choose another session", footer=10),
     Action("copy", ("y",), "copy", "Copy the text so far (through the terminal, OSC 52)"),
     Action(
@@ -223,6 +241,33 @@ ACTIONS: Final[tuple[Action, ...]] = (
         "cancel",
         "Back to the main screen",
         "sessions",
+        shown="esc",
+        footer=3,
+    ),
+    Action(
+        "add",
+        ("enter",),
+        "add",
+        "Stop where this condition becomes true",
+        "breakpoints",
+        shown="enter",
+        footer=1,
+    ),
+    Action(
+        "remove",
+        ("delete", "x"),
+        "remove",
+        "Remove the highlighted condition (tab goes to the list)",
+        "breakpoints",
+        shown="x",
+        footer=2,
+    ),
+    Action(
+        "cancel",
+        ("escape",),
+        "cancel",
+        "Back to the main screen",
+        "breakpoints",
         shown="esc",
         footer=3,
     ),

@@ -35,4 +35,6 @@ class Openings:
             cache_mode=limits.cache_mode,
             max_steps=limits.max_steps,
             limit_tokens=limits.limit_tokens,
+            until=[added.source for added in columns.conditions.values()],
+            watch=[] if columns.watch is None else [token.text for token in columns.watch.tokens],
         )

@@ -37,7 +37,8 @@ class Group(Flag):
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option; without `metavar` it is a switch. `convert` raises ValueError."""
+    """One option; without `metavar` it is a switch. `convert` raises ValueError; `repeat`: it may
+    be given several times."""
 
     flag: str
     group: Group
@@ -45,6 +46,7 @@ class Option:
     metavar: str | None = None
     convert: Callable[[str], object] = check.plain
     short: str | None = None
+    repeat: bool = False
 
     @property
     def field(self) -> str:
@@ -83,6 +85,13 @@ class Given:
     system: str | None = None
     prompt_file: str | None = None
     no_specials: bool = False
+    prompt_ids: str | None = None
+    messages: str | None = None
+    until: tuple[str, ...] = ()
+    fail_on_until: bool = False
+    stop: tuple[str, ...] = ()
+    timeout: float | None = None
+    watch: tuple[str, ...] = ()
     record: str | None = None
     json: bool = False
     echo: bool = False
@@ -101,6 +110,13 @@ class Given:
 
 def _any(text: str) -> str:
     return text
+
+
+def _timeout(text: str) -> float:
+    seconds = check.duration(text)
+    if not 0 < seconds < 1e9:
+        raise ValueError(f"must be longer than nothing, not {text}")
+    return seconds
 
 
 def _name(text: str) -> str:
@@ -145,6 +161,21 @@ OPTIONS: Final = (
     Option("--system", _G.SESSION, "system message for the template", "TEXT", _any),
     Option("--prompt-file", _G.SESSION, "the prompt, byte-exact; - = standard input", "F"),
     Option("--no-specials", _G.SESSION, "text that looks like a special token stays text"),
+    Option("--prompt-ids", _G.SESSION, "the prompt as token ids: a JSON list or white space", "F"),
+    Option("--messages", _G.SESSION, "a conversation for the chat template", "FILE.json"),
+    Option(
+        "--until", _G.SESSION, "stop where this is true; may be repeated", "COND", _any, repeat=True
+    ),
+    Option("--fail-on-until", _G.RUN, "exit 1 when --until stopped it"),
+    Option("--stop", _G.SESSION, "stop when this text was written", "TEXT", repeat=True),
+    Option("--timeout", _G.SESSION, "pause after so long, loading excluded", "DURATION", _timeout),
+    Option(
+        "--watch",
+        _G.SESSION,
+        "numbers of this token in every step; 16 at most",
+        "TEXT",
+        repeat=True,
+    ),
     Option("--record", _G.RUN, "also write the session's log here", "FILE"),
     Option("--json", _G.JSON, "one JSON object a line"),
     Option("--echo", _G.RUN, "print the prompt first"),

@@ -158,6 +158,10 @@ def _argparse(name: str) -> _Arguments:
         flags = [option.short, option.flag] if option.short else [option.flag]
         if option.metavar is None:
             parser.add_argument(*flags, dest=option.field, action="store_true")
+        elif option.repeat:
+            parser.add_argument(
+                *flags, dest=option.field, metavar=option.metavar, action="append", default=[]
+            )
         else:
             parser.add_argument(*flags, dest=option.field, metavar=option.metavar)
     return parser
@@ -188,7 +192,9 @@ def _unknown(name: str, word: str, known: list[Option], rest: list[str]) -> Insp
     return InspectError(f"unknown option {flag}", hint)
 
 
-def _convert(option: Option, value: str | bool | None) -> object:
+def _convert(option: Option, value: str | bool | list[str] | None) -> object:
+    if isinstance(value, list):
+        return [_convert(option, one) for one in value]
     if not isinstance(value, str):
         return value
     try:

@@ -24,6 +24,8 @@ def read_prompt(arguments: list[str], given: Given) -> PromptSpec | None:
         raise InspectError("--system needs the chat template", "Add --chat")
     if arguments and given.prompt_file is not None:
         raise InspectError("a prompt and --prompt-file exclude each other")
+    if given.prompt_ids is not None or given.messages is not None:
+        return _prepared(arguments, given)
     if not arguments and given.prompt_file is None:
         return None
     source = given.prompt_file or arguments[0]
@@ -39,6 +41,39 @@ def read_prompt(arguments: list[str], given: Given) -> PromptSpec | None:
     if len(text) + len(system or b"") > TEXT_LIMIT:
         raise _too_big("prompt and --system are", None)
     return PromptSpec(text=text, template=given.chat, system=system, specials=not given.no_specials)
+
+
+def _prepared(arguments: list[str], given: Given) -> PromptSpec:
+    """Ids or a conversation, from a file."""
+    from engine_daemon.cli.prepared import read_ids, read_messages
+
+    ids, messages = given.prompt_ids, given.messages
+    used = {
+        "a prompt": bool(arguments),
+        "--prompt-file": given.prompt_file is not None,
+        "--messages": messages is not None,
+        "--prompt-ids": ids is not None,
+        "--system": given.system is not None,
+        "--raw": messages is not None and given.raw,
+        "--chat": ids is not None and given.chat,
+        "--no-specials": ids is not None and given.no_specials,
+    }
+    names = [name for name, is_used in used.items() if is_used]
+    if len(names) > 1:
+        raise InspectError(f"{' and '.join(names[:2])} exclude each other")
+    source = messages if ids is None else ids
+    assert source is not None
+    text = sys.stdin.buffer.read(TEXT_LIMIT + 1) if source == STDIN else _read_file(source)
+    origin = "standard input" if source == STDIN else source
+    _check(text, origin)
+    if ids is not None:
+        return PromptSpec(text=b"", ids=read_ids(text, origin))
+    return PromptSpec(
+        text=b"",
+        template=True,
+        messages=read_messages(text, origin),
+        specials=not given.no_specials,
+    )
 
 
 def _read_file(name: str) -> bytes:

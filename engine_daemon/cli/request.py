@@ -15,6 +15,8 @@ from engine_daemon.protocol.commands import Open
 from engine_daemon.protocol.values import PromptSpec, Sampler
 
 DEFAULT_CANDIDATES: Final = 20
+MOST_CONDITIONS: Final = 32
+MOST_WATCHED: Final = 16
 N = TypeVar("N", int, float)
 
 
@@ -95,4 +97,31 @@ def open_command(given: Given, prompt: PromptSpec, *, run: bool) -> Open:
         max_steps=given.steps,
         limit_tokens=given.max_context,
         run_to=None if run and given.steps != 0 else 0,
+        until=conditions(given),
+        watch=watched(given),
+        timeout_s=given.timeout,
     )
+
+
+def conditions(given: Given) -> list[str]:
+    """`--until` first, then `--stop` as conditions; ConditionError for one that is none."""
+    if given.fail_on_until and not given.until:
+        raise InspectError("--fail-on-until needs --until", "For example: --until 'entropy>3'")
+    if not given.until and not given.stop:
+        return []
+    from engine_daemon.conditions.parser import parse  # 0.1 s: only for who has a condition
+    from engine_daemon.conditions.quoting import quote
+
+    sources = [*given.until, *(f"stop({quote(os.fsencode(text))})" for text in given.stop)]
+    for source in sources:
+        parse(source)
+    if len(sources) > MOST_CONDITIONS:
+        raise InspectError(f"a session has at most {MOST_CONDITIONS} conditions")
+    return sources
+
+
+def watched(given: Given) -> list[bytes]:
+    """The texts of `--watch`."""
+    if len(given.watch) > MOST_WATCHED:
+        raise InspectError(f"--watch takes at most {MOST_WATCHED} tokens, not {len(given.watch)}")
+    return [os.fsencode(text) for text in given.watch]

@@ -23,12 +23,14 @@ from engine_daemon.cli.target import Target, ensure_running, target_of
 from engine_daemon.client import DaemonClient, Update
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.export.jsonl import JsonLines
+from engine_daemon.export.objects import condition_text
 from engine_daemon.launch import load_error
 from engine_daemon.protocol.codec import unpack_event
 from engine_daemon.protocol.commands import Batch, Close, Open, StateMessage
 from engine_daemon.protocol.events import (
     Closed,
     Commanded,
+    ConditionDisabled,
     Event,
     PromptRejected,
     Stopped,
@@ -79,6 +81,7 @@ async def _run(
             assert reply.session is not None
             client.follow(reply.session)
             run = Run(client, reply.session, printer, recorder)
+            run.failing = len(given.until) if given.fail_on_until else 0
             interrupts.lead_to(run.interrupted)
             try:
                 return await run.to_its_end(keep=given.keep)
@@ -93,12 +96,17 @@ async def _run(
 
 
 class Run:
-    """One run, from the accepted `open` on. `stays_open`: worth saying how to come back."""
+    """One run, from the accepted `open` on. `stays_open`: worth saying how to come back.
+
+    `failing`: so many conditions, the first ones, make the run fail when they stop it.
+    """
 
     def __init__(
         self, client: DaemonClient, session: str, printer: Printer, recorder: Recorder
     ) -> None:
         self.stays_open = False
+        self.failing = 0
+        self._code = Exit.DONE
         self._client = client
         self._session = session
         self._printer = printer
@@ -125,7 +133,7 @@ class Run:
                 self.stays_open = True
             else:
                 await self._close(updates)
-            return Exit.DONE
+            return self._code
         except InspectError as error:
             self._faulted(error)
             raise
@@ -194,6 +202,8 @@ class Run:
                 self._rejected = InspectError(message, hint, exit_code=Exit.USAGE, code=code)
             case Stopped():
                 self._stopped(event)
+            case ConditionDisabled(number=number, message=message):
+                say(f"condition {number}: {message}")
             case Closed():
                 self._was_closed()
             case _:
@@ -207,13 +217,24 @@ class Run:
             )
         limits = self._lines.columns.limits
         at_limit = limits is not None and limits.max_steps == len(self._lines.columns)
+        if stopped.condition is not None:
+            (at, _) = self._lines.columns.fired[-1]
+            say(f"stopped at step {at} by {condition_text(stopped)}")
         if stopped.reason in _ENDS or (stopped.reason == "goal" and at_limit):
+            self._code = self._verdict(stopped)
             self._end(self._lines.stopped_lines(stopped))
         elif self._leave.wanted:
             self._go()
         else:
             why = stopped.message or (f"by {self._paused_by}" if self._paused_by else "")
             say(f"paused {why} at step {stopped.step}; the run waits until it goes on")
+
+    def _verdict(self, stopped: Stopped) -> Exit:
+        """What the command exits with after an end that is no fault."""
+        if stopped.reason == "timeout":
+            return Exit.TIMEOUT
+        failed = stopped.condition is not None and stopped.condition <= self.failing
+        return Exit.DIFFERENT if failed else Exit.DONE
 
     def _was_closed(self) -> None:
         """By this run after its end, or by somebody before it."""

@@ -12,6 +12,7 @@ import msgspec
 from engine_daemon.export.objects import (
     Line,
     chosen,
+    condition,
     distribution,
     model,
     number,
@@ -106,7 +107,7 @@ class JsonLines:
             **rest(predicted, None),
         }
 
-    def done_line(self, reason: DoneReason, pending: bool, condition: Line | None = None) -> Line:
+    def done_line(self, reason: DoneReason, pending: bool, fired: Line | None = None) -> Line:
         """The last line. `pending`: it stands at a distribution, else at its last step."""
         columns = self.columns
         steps = len(columns)
@@ -115,7 +116,7 @@ class JsonLines:
             "session": self._session,
             "branch": 0,
             "reason": reason,
-            "condition": condition,
+            "condition": fired,
             "at": {"step": steps if pending else max(steps - 1, 0), "pending": pending},
             "steps": steps,
             "text": final_text(columns.contributed()),
@@ -135,7 +136,8 @@ class JsonLines:
             reason = "length"
         at_last_step = not stopped.pending or reason == self.columns.last_stop
         line = None if at_last_step else self.pending_line()
-        return [*([line] if line else []), self.done_line(reason, line is not None)]
+        done = self.done_line(reason, line is not None, condition(stopped))
+        return [*([line] if line else []), done]
 
     def ending(self) -> list[Line]:
         """What comes after the last event of a recording.

@@ -7,7 +7,7 @@ import math
 
 from engine_daemon.export.text import readable
 from engine_daemon.protocol.codec import WireError
-from engine_daemon.protocol.events import Predicted, PromptToken, Stepped
+from engine_daemon.protocol.events import Predicted, PromptToken, Stepped, Stopped
 from engine_daemon.protocol.values import CandidateRow, ModelInfo
 from engine_daemon.recording.rows import exp
 
@@ -92,12 +92,60 @@ def distribution(predicted: Predicted) -> Line:
     return {
         "candidates": [_candidate(row, predicted.logsumexp) for row in rows],
         "ties_cut": predicted.ties_cut,
-        "watched": [],
+        "watched": [] if predicted.watched is None else watched(predicted),
         "entropy_bits": number(predicted.entropy_bits),
         "logsumexp": number(predicted.logsumexp),
         "margin": number(predicted.margin),
         "tail_prob": number(predicted.tail_prob),
     }
+
+
+def watched(predicted: Predicted) -> list[Line]:
+    """`step.watched`; WireError when its columns do not fit."""
+    assert predicted.watched is not None
+    try:
+        rows = predicted.watched.rows()
+    except ValueError as error:
+        raise WireError("bad_body", f"columns of watched do not fit: {error}") from None
+    return [
+        {
+            "id": row.id,
+            "text": readable(row.piece),
+            "logit": number(row.logit),
+            "prob": number(exp(row.logit - predicted.logsumexp)),
+            "rank": row.rank,
+        }
+        for row in rows
+    ]
+
+
+def condition(stopped: Stopped) -> Line | None:
+    """`done.condition`: what stopped it, if a condition did."""
+    if stopped.condition is None:
+        return None
+    values = {
+        name: number(value) if isinstance(value, float) else value
+        for name, value in stopped.values.items()
+    }
+    return {"number": stopped.condition, "source": stopped.source, "values": values}
+
+
+def condition_text(stopped: Stopped) -> str:
+    """The same in one line, for people."""
+    values = ", ".join(f"{name} {_short(value)}" for name, value in stopped.values.items())
+    return f"condition {stopped.condition}: {stopped.source}" + (f" ({values})" if values else "")
+
+
+def _short(value: object) -> str:
+    match value:
+        case bool():
+            return "yes" if value else "no"
+        case float():
+            return f"{value:.4g}"
+        case str():
+            return f'"{value}"'
+        case _:
+            return str(value)
 
 
 def timing(predicted: Predicted, stepped: Stepped | None) -> Line:

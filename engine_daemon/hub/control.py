@@ -6,11 +6,19 @@ logged and handed to the engine side. Knows no sockets.
 
 from typing import Final, Protocol, assert_never
 
+from engine_daemon.hub.breakpoints import (
+    LONGEST_CONDITION,
+    LONGEST_WATCHED,
+    MOST_CONDITIONS,
+    MOST_WATCHED,
+    Breakpoints,
+)
 from engine_daemon.hub.sessions import Session, SessionStore, stamp
 from engine_daemon.protocol import commands as cmd
 from engine_daemon.protocol import events as ev
 from engine_daemon.protocol.commands import At
-from engine_daemon.protocol.values import Sampler
+from engine_daemon.protocol.packing import unpack_ints
+from engine_daemon.protocol.values import PromptSpec, Sampler, Wanted
 
 MAX_SEED: Final = 2**64 - 1
 
@@ -28,6 +36,8 @@ class Rejected(Exception):
 
 class Engine(Protocol):
     """What control needs of the engine side (`workers`)."""
+
+    breakpoints: Breakpoints
 
     def refusal(self, session: Session) -> Rejected | None:
         """Why no command can reach the engine for this session now; None when it can."""
@@ -74,7 +84,14 @@ def open_session(
             raise Rejected("bad_arg", f"{name} must not be negative")
     if command.limit_tokens is not None and command.limit_tokens < 1:
         raise Rejected("bad_arg", "the limit of positions must be 1 or more")
-    session = store.create(command.title or _title(command.prompt.text))
+    check_conditions(command.until)
+    check_watch(command.watch)
+    if command.timeout_s is not None and not 0 < command.timeout_s < float("inf"):
+        raise Rejected("bad_arg", f"a timeout must be above 0, not {command.timeout_s}")
+    session = store.create(command.title or _title(command.prompt))
+    wanted = Wanted(until=command.until, watch=command.watch, timeout_s=command.timeout_s)
+    if command.until or command.watch:
+        session.unresolved = wanted
     session.opened_by = cause
     session.unsent = command.prompt
     session.goal = command.run_to
@@ -87,6 +104,7 @@ def open_session(
             max_steps=command.max_steps,
             prompt=command.prompt,
             run_to=command.run_to,
+            wanted=wanted if wanted != Wanted() else None,
             **stamp(cause),
         )
     )
@@ -116,6 +134,15 @@ def obey(
             _force(session, engine, token_id, at, who, cause)
         case cmd.SetSampler(sampler=sampler):
             _set_sampler(session, engine, sampler, at, who, cause)
+        case cmd.AddCondition(source=source):
+            _add_condition(session, engine, source, who, cause)
+        case cmd.RemoveCondition(number=number):
+            _remove_condition(session, engine, number, who, cause)
+        case cmd.SetWatch(texts=texts):
+            check_watch(texts)
+            _check_resolvable(session, engine)
+            _log(session, "set_watch", who, cause)
+            engine.breakpoints.watch(session, texts, cause)
         case cmd.Close(by=by):
             _close(session, engine, by, who, cause, now)
         case cmd.Open() | cmd.StopDaemon():
@@ -141,7 +168,54 @@ def check_sampler(sampler: Sampler) -> None:
             raise Rejected("bad_arg", f"{name} must be {rule}, not {getattr(sampler, name)}")
 
 
-def _title(text: bytes) -> str:
+def check_conditions(sources: list[str]) -> None:
+    """Raise `Rejected` for more conditions, or longer ones, than a session may have. What they
+    say is looked at by the tokens process."""
+    if len(sources) > MOST_CONDITIONS:
+        raise Rejected("bad_arg", f"a session has at most {MOST_CONDITIONS} conditions")
+    if any(not source.strip() or len(source) > LONGEST_CONDITION for source in sources):
+        raise Rejected("bad_arg", f"a condition has 1 to {LONGEST_CONDITION} characters")
+
+
+def check_watch(texts: list[bytes]) -> None:
+    """Raise `Rejected` for a watch list that is too long, or has nothing in an entry."""
+    if len(texts) > MOST_WATCHED:
+        raise Rejected("bad_arg", f"at most {MOST_WATCHED} tokens can be watched")
+    if any(not 0 < len(text) <= LONGEST_WATCHED for text in texts):
+        raise Rejected("bad_arg", f"a watched text has 1 to {LONGEST_WATCHED} bytes")
+
+
+def _check_resolvable(session: Session, engine: Engine) -> None:
+    if not engine.breakpoints.ready:
+        raise Rejected("busy", "the tokenizer is not loaded yet", "Try again in a moment")
+    if session.unresolved is not None or session.resolving:
+        raise Rejected("busy", "the session is being opened", "Try again in a moment")
+
+
+def _add_condition(session: Session, engine: Engine, source: str, who: str, cause: bytes) -> None:
+    check_conditions([source])
+    if len(session.columns.conditions) >= MOST_CONDITIONS:
+        raise Rejected("bad_arg", f"a session has at most {MOST_CONDITIONS} conditions")
+    _check_resolvable(session, engine)
+    _log(session, "add_condition", who, cause, text=source)
+    engine.breakpoints.add(session, source, cause)
+
+
+def _remove_condition(
+    session: Session, engine: Engine, number: int, who: str, cause: bytes
+) -> None:
+    if number not in session.columns.conditions:
+        raise Rejected("bad_arg", f"there is no condition {number}")
+    _log(session, "remove_condition", who, cause, token_id=number)
+    engine.breakpoints.remove(session, number, cause)
+
+
+def _title(prompt: PromptSpec) -> str:
+    text = prompt.text
+    if prompt.messages:
+        text = prompt.messages[-1].content
+    elif prompt.ids is not None:
+        return "ids " + " ".join(map(str, unpack_ints("I", prompt.ids[:80])))
     return " ".join(text.decode("utf-8", "replace").split())
 
 
@@ -152,6 +226,7 @@ def _log(
     cause: bytes,
     goal: int | None = None,
     token_id: int | None = None,
+    text: str = "",
 ) -> None:
     place = session.columns.place
     session.append(
@@ -160,6 +235,7 @@ def _log(
             who=who,
             goal=goal,
             id=token_id,
+            text=text,
             branch=place.branch,
             step=place.step,
             **stamp(cause),

@@ -1,17 +1,17 @@
-"""Prompts on their way through the tokens process: asked, retried once, or given up.
+"""Questions on their way through the tokens process: asked, retried once, or given up.
 
 Knows no socket of its own and nothing of sessions: whoever asks hands in what to do with the
 answer.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from engine_daemon.protocol.commands import Message
 from engine_daemon.protocol.values import PromptSpec
-from engine_daemon.protocol.worker import Encode, Encoded
+from engine_daemon.protocol.worker import Encode, Encoded, Resolve, Resolved
 
 TEMPLATE_S: Final = 5.0
 """A chat template may run this long."""
@@ -19,14 +19,50 @@ TEXT_S_A_BYTE: Final = 60.0 / (8 * 1024 * 1024)
 """Tokenising may take this long on top: a text of the largest size is done well within it."""
 
 Done = Callable[[Encoded], None]
+ResolvedDone = Callable[[Resolved], None]
 
 
 @dataclass(slots=True)
-class _Job:
+class _EncodeJob:
     prompt: PromptSpec
     done: Done
     deadline: float
     tries: int = field(default=1)
+
+    @property
+    def limit_s(self) -> float:
+        size = len(self.prompt.text) + sum(len(m.content) for m in self.prompt.messages or ())
+        return TEMPLATE_S + size * TEXT_S_A_BYTE
+
+    @property
+    def what(self) -> str:
+        return "chat template" if self.prompt.template else "tokenizer"
+
+    def question(self, ask: int) -> Message:
+        return Encode(ask=ask, prompt=self.prompt)
+
+    def refuse(self, ask: int, code: str, message: str, hint: str = "") -> None:
+        self.done(Encoded(ask=ask, code=code, message=message, hint=hint))
+
+
+@dataclass(slots=True)
+class _ResolveJob:
+    sources: list[str]
+    watch: list[bytes]
+    done: ResolvedDone
+    deadline: float
+    tries: int = field(default=1)
+    limit_s: float = TEMPLATE_S
+    what: str = "tokenizer"
+
+    def question(self, ask: int) -> Message:
+        return Resolve(ask=ask, sources=self.sources, watch=self.watch)
+
+    def refuse(self, ask: int, code: str, message: str, hint: str = "") -> None:
+        self.done(Resolved(ask=ask, code=code, message=message, hint=hint))
+
+
+_Job = _EncodeJob | _ResolveJob
 
 
 class Encoder:
@@ -41,14 +77,31 @@ class Encoder:
 
     def encode(self, prompt: PromptSpec, done: Done) -> None:
         """Ask; `done` gets the answer, or a refusal in the same form."""
+        self._ask(_EncodeJob(prompt, done, 0.0))
+
+    def resolve(self, sources: Sequence[str], watch: Sequence[bytes], done: ResolvedDone) -> None:
+        """Conditions and texts → tokens; `done` as above."""
+        self._ask(_ResolveJob(list(sources), list(watch), done, 0.0))
+
+    def _ask(self, job: _Job) -> None:
         self._next += 1
-        self._jobs[self._next] = _Job(prompt, done, _deadline(prompt))
-        self._send("tokens", Encode(ask=self._next, prompt=prompt))
+        self._jobs[self._next] = job
+        self._put(self._next, job)
+
+    def _put(self, ask: int, job: _Job) -> None:
+        job.deadline = time.monotonic() + job.limit_s
+        self._send("tokens", job.question(ask))
 
     def encoded(self, answer: Encoded) -> None:
         """The tokens process answered."""
         job = self._jobs.pop(answer.ask, None)
-        if job is not None:
+        if isinstance(job, _EncodeJob):
+            job.done(answer)
+
+    def resolved(self, answer: Resolved) -> None:
+        """The tokens process answered."""
+        job = self._jobs.pop(answer.ask, None)
+        if isinstance(job, _ResolveJob):
             job.done(answer)
 
     def overdue(self, now: float) -> bool:
@@ -56,15 +109,8 @@ class Encoder:
         late = [ask for ask, job in self._jobs.items() if now > job.deadline]
         for ask in late:
             job = self._jobs.pop(ask)
-            what = "chat template" if job.prompt.template else "tokenizer"
-            job.done(
-                Encoded(
-                    ask=ask,
-                    code="too_slow",
-                    message=f"the {what} took too long and was stopped",
-                    hint="Use --raw, or another template",
-                )
-            )
+            message = f"the {job.what} took too long and was stopped"
+            job.refuse(ask, "too_slow", message, "Use --raw, or another template")
         return bool(late)
 
     def lost(self) -> None:
@@ -77,20 +123,13 @@ class Encoder:
         for ask, job in list(self._jobs.items()):
             if job.tries > 1:
                 del self._jobs[ask]
-                job.done(
-                    Encoded(ask=ask, code="engine", message="this text ends the tokens process")
-                )
+                job.refuse(ask, "engine", "this text ends the tokens process")
                 continue
             job.tries += 1
-            job.deadline = _deadline(job.prompt)
-            self._send("tokens", Encode(ask=ask, prompt=job.prompt))
+            self._put(ask, job)
 
     def fail(self, code: str, message: str) -> None:
         """Give up all questions."""
         jobs, self._jobs = self._jobs, {}
         for ask, job in jobs.items():
-            job.done(Encoded(ask=ask, code=code, message=message))
-
-
-def _deadline(prompt: PromptSpec) -> float:
-    return time.monotonic() + TEMPLATE_S + len(prompt.text) * TEXT_S_A_BYTE
+            job.refuse(ask, code, message)

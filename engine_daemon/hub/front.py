@@ -25,7 +25,7 @@ from engine_daemon.protocol import codec
 from engine_daemon.protocol import commands as cmd
 from engine_daemon.protocol.codec import Envelope, WireError, decode_body, open_envelope, seal
 from engine_daemon.protocol.state import State
-from engine_daemon.protocol.worker import Encoded
+from engine_daemon.protocol.worker import Encoded, Resolved
 from engine_daemon.recording.writer import LogError
 
 REMEMBERED: Final = 4096
@@ -255,6 +255,13 @@ class Front:
                     self._send(viewer, busy, re=number)
                     return
                 self._engine.seats.encoder.encode(prompt, self._encode_answer(viewer, number))
+            case cmd.AskCondition(source=source):
+                if not self._engine.seats.encoder.ready:
+                    busy = cmd.Answer(code="busy", message="the tokenizer is not loaded yet")
+                    self._send(viewer, busy, re=number)
+                    return
+                done = self._condition_answer(viewer, number)
+                self._engine.seats.encoder.resolve([source], [], done)
             case cmd.AskStacks():
                 self._engine.stacks(self._stacks_answer(viewer, number))
             case _:
@@ -267,6 +274,13 @@ class Front:
                 cmd.Answer(code=encoded.code, message=encoded.message, prompt=encoded.prompt),
                 re=number,
             )
+
+        return answer
+
+    def _condition_answer(self, viewer: Viewer, number: int) -> Callable[[Resolved], None]:
+        def answer(resolved: Resolved) -> None:
+            words = ". ".join(filter(None, (resolved.message, resolved.hint)))
+            self._send(viewer, cmd.Answer(code=resolved.code, message=words), re=number)
 
         return answer
 

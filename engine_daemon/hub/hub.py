@@ -94,6 +94,7 @@ class Hub:
             if self._engine.socket in ready:
                 self._engine.receive()
             now = time.monotonic()
+            self._engine.seats.timeouts.check(now)
             if now >= next_tick:
                 next_tick = now + TICK_S
                 self._tick(now)
@@ -107,6 +108,9 @@ class Hub:
         looks = [next_tick]
         if self._front.next_look is not None:
             looks.append(self._front.next_look)
+        deadline = self._engine.seats.timeouts.next
+        if deadline is not None:
+            looks.append(deadline)
         if self._state_dirty:
             looks.append(self._state_sent + STATE_PERIOD_S)
         return min(looks)

@@ -9,10 +9,12 @@ from collections.abc import Callable
 
 import msgspec
 
+from engine_daemon.hub.breakpoints import Breakpoints, in_force, watched_ids
 from engine_daemon.hub.children import Ending
 from engine_daemon.hub.control import Rejected
 from engine_daemon.hub.encoding import Encoder
 from engine_daemon.hub.sessions import Session, SessionStore, stamp
+from engine_daemon.hub.timeouts import Timeouts
 from engine_daemon.protocol import events as ev
 from engine_daemon.protocol import worker as wire
 from engine_daemon.protocol.commands import Message
@@ -38,6 +40,8 @@ class Seats:
         self._send = send
         self._changed = changed
         self.encoder = Encoder(send)
+        self.breakpoints = Breakpoints(self.encoder, send, changed)
+        self.timeouts = Timeouts(store, self._time_is_up)
         self.engine = 0
         self.started: wire.EngineReady | None = None
         self.tokenizer: wire.TokenizerReady | None = None
@@ -54,7 +58,12 @@ class Seats:
         if session.unsent is not None and self.encoder.ready:
             prompt, session.unsent = session.unsent, None
             self.encoder.encode(prompt, lambda encoded: self._prompt_ready(session, encoded))
+        if session.unresolved is not None and self.encoder.ready:
+            self.breakpoints.resolve_opening(session, self._reject)
+        if self.started is not None:
+            self.timeouts.start(session, time.monotonic())
         waits = session.columns.status == "waiting" and not session.resident
+        waits = waits and session.unresolved is None and not session.resolving
         if self.started is None or session.columns.prompt is None or not waits:
             return
         problem = self._length_problem(session, session.columns.prompt)
@@ -99,12 +108,14 @@ class Seats:
                 hint="Give at least one character",
                 **stamp(),
             )
-        beyond = self._beyond_vocabulary(prompt)
-        if beyond is not None:
+        vocabulary = self.vocabulary()
+        highest = max(unpack_ints("I", prompt.ids))
+        if vocabulary is not None and highest >= vocabulary:
             return ev.PromptRejected(
-                code="other_tokenizer",
-                message=f"the tokenizer gives id {beyond}, which this model does not have",
-                hint="Model and tokenizer do not belong together: check the model's folder",
+                code="bad_prompt",
+                message=f"the prompt has the id {highest}; the model's vocabulary ends at"
+                f" {vocabulary - 1}",
+                hint="These ids belong to another tokenizer",
                 **stamp(),
             )
         if limit is not None and count >= limit:
@@ -116,11 +127,6 @@ class Seats:
                 **stamp(),
             )
         return None
-
-    def _beyond_vocabulary(self, prompt: ev.PromptSet) -> int | None:
-        highest = max(unpack_ints("I", prompt.ids), default=0)
-        vocabulary = self.vocabulary()
-        return highest if vocabulary is not None and highest >= vocabulary else None
 
     def _limit(self, session: Session) -> int | None:
         limits = session.columns.limits
@@ -149,7 +155,12 @@ class Seats:
             session.engine_logged = self.engine
         session.placed = 0
         session.resident = True
-        message = session.opening_message(restored=restored, limit_tokens=self._limit(session))
+        message = session.opening_message(
+            restored=restored,
+            limit_tokens=self._limit(session),
+            conditions=in_force(session),
+            watch=watched_ids(session),
+        )
         self._send("worker", message)
 
     def log_event(self, session_id: str, packed: bytes) -> int:
@@ -169,11 +180,26 @@ class Seats:
             self._disk_failed(session, error)
             return
         if isinstance(event, ev.Predicted) and was_waiting and session.goal == 0:
-            self.log_stop(session, "goal", "")
+            self.log_stop(session, "timeout" if session.timed_out else "goal", "")
         if isinstance(event, ev.Stopped) and event.reason in ("no_memory", "error"):
             session.resident = event.reason != "no_memory"
         if isinstance(event, ev.Stopped):
             self._close_if_asked(session)
+        self._changed()
+
+    def _time_is_up(self, session: Session) -> None:
+        """Stand at the next step; what stands already is told that its time is over."""
+        match session.columns.status:
+            case "waiting" if session.resident and session.goal != 0:
+                self._send("worker", wire.Halt(session=session.id, reason="timeout"))
+            case "waiting":
+                session.goal, session.timed_out = 0, True
+            case "running":
+                self._send("worker", wire.Halt(session=session.id, reason="timeout"))
+            case "paused":
+                self.log_stop(session, "timeout", "")
+            case _:
+                pass
         self._changed()
 
     def _close_if_asked(self, session: Session) -> None:

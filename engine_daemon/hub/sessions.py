@@ -16,8 +16,9 @@ from engine_daemon.hub.durability import Syncer
 from engine_daemon.paths import Paths, host
 from engine_daemon.protocol import events as ev
 from engine_daemon.protocol.codec import WireError, pack_event, unpack_event
+from engine_daemon.protocol.packing import pack_floats
 from engine_daemon.protocol.state import SessionInfo
-from engine_daemon.protocol.values import PromptSpec
+from engine_daemon.protocol.values import ConditionSpec, PromptSpec, Stops, Wanted
 from engine_daemon.protocol.worker import OpenSession
 from engine_daemon.recording.columns import Columns
 from engine_daemon.recording.format import MAGIC, Frame, scan
@@ -60,7 +61,9 @@ class Session:
     `unsent` is the prompt still to be tokenised. `engine_logged` the engine start last written to
     this log. `goal` is what the opening command wants of the first distribution; `closing` (by
     whom, the command) that it is to be closed as soon as it stands; `stalled` why the log could
-    not be written.
+    not be written. `unresolved` are conditions to be turned into tokens, `resolving` while that
+    goes on. `timed`: its time limit was set, `deadline` when it ends, `timed_out` that it ended
+    before the first distribution.
     """
 
     def __init__(self, session: str, log: LogWriter, columns: Columns, syncer: Syncer) -> None:
@@ -77,6 +80,11 @@ class Session:
         self.closing: tuple[str, bytes] | None = None
         self.stalled = ""
         self.closed_at: float | None = None
+        self.unresolved: Wanted | None = None
+        self.resolving = False
+        self.timed = False
+        self.timed_out = False
+        self.deadline: float | None = None
         self._syncer = syncer
 
     @property
@@ -135,7 +143,14 @@ class Session:
         self._syncer.forget(self.id)
         self.log.close()
 
-    def opening_message(self, *, restored: bool, limit_tokens: int | None) -> OpenSession:
+    def opening_message(
+        self,
+        *,
+        restored: bool,
+        limit_tokens: int | None,
+        conditions: list[ConditionSpec],
+        watch: bytes,
+    ) -> OpenSession:
         """What brings the worker to where the log ends."""
         columns, prompt, limits = self.columns, self.columns.prompt, self.columns.limits
         if prompt is None or limits is None:
@@ -155,6 +170,11 @@ class Session:
             restored=restored,
             cause=self.opened_by,
             stands=restored or self.goal == 0,
+            stops=Stops(
+                conditions=conditions,
+                watch=watch,
+                total_ms=pack_floats("f", (ms for ms in columns.total_ms if ms == ms)),
+            ),
         )
 
     def info(self, other_model: bool) -> SessionInfo:
@@ -254,6 +274,8 @@ class SessionStore:
             raise
         if columns.prompt is None and columns.limits is not None:
             session.unsent = columns.limits.prompt
+        session.unresolved = _unresolved(columns)
+        session.timed = True  # the time limit was of the daemon that opened it
         self._sessions[path.stem] = session
 
     def forget_closed(self, followed: set[str], now: float, keep_s: float) -> None:
@@ -275,6 +297,16 @@ class SessionStore:
             except LogError as error:
                 _log.error("closing %s: %s", session.id, error)
         self._sessions.clear()
+
+
+def _unresolved(columns: Columns) -> Wanted | None:
+    """What the opening command wanted and a daemon that was killed early did not come to."""
+    wanted = None if columns.limits is None else columns.limits.wanted
+    if wanted is None:
+        return None
+    until = wanted.until[columns.next_condition - 1 :]
+    watch = wanted.watch if columns.watch is None and columns.status == "waiting" else []
+    return Wanted(until=until, watch=watch) if until or watch else None
 
 
 def _fold(log: LogWriter) -> Columns:

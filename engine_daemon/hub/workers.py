@@ -217,6 +217,9 @@ class EngineSide:
             case wire.Encoded():
                 self.seats.encoder.encoded(message)
                 self.seats.advance_all()
+            case wire.Resolved():
+                self.seats.encoder.resolved(message)
+                self.seats.advance_all()
             case wire.Stacks(ask=ask, text=text):
                 answer = self._stacks.pop(ask, None)
                 if answer is not None:

@@ -23,7 +23,15 @@ TEXT_LIMIT: Final = 8 * 1024 * 1024
 """Body limit of `open` and `encode`, and of everything the hub sends."""
 _ENVELOPE_SLACK: Final = 4096
 """What a body may hold besides a text of TEXT_LIMIT bytes."""
-CAPS: Final = ("force", "set_sampler", "ask.events", "ask.encode")
+CAPS: Final = (
+    "force",
+    "set_sampler",
+    "ask.events",
+    "ask.encode",
+    "conditions",
+    "set_watch",
+    "ask.condition",
+)
 
 M = TypeVar("M", bound=Message)
 

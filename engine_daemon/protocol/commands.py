@@ -28,7 +28,11 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", omit_de
 
 
 class Open(Command, frozen=True, kw_only=True, tag="open"):
-    """Open a session. `run_to` 0 stops at the first distribution, None runs until it ends."""
+    """Open a session. `run_to` 0 stops at the first distribution, None runs until it ends.
+
+    `until` are stop conditions, joined by or, numbered from 1; `watch` texts of tokens whose
+    numbers every step carries; `timeout_s` pauses it so long after it was accepted.
+    """
 
     prompt: PromptSpec
     title: str = ""
@@ -38,6 +42,9 @@ class Open(Command, frozen=True, kw_only=True, tag="open"):
     max_steps: int | None = None
     limit_tokens: int | None = None
     run_to: int | None = 0
+    until: list[str] = msgspec.field(default_factory=list)
+    watch: list[bytes] = msgspec.field(default_factory=list)
+    timeout_s: float | None = None
 
 
 class RunTo(Command, frozen=True, kw_only=True, tag="run_to"):
@@ -62,6 +69,25 @@ class SetSampler(Command, frozen=True, kw_only=True, tag="set_sampler"):
     sampler: Sampler
 
 
+class AddCondition(Command, frozen=True, kw_only=True, tag="add_condition"):
+    """Stop where this becomes true, also while running. The outcome is `ConditionAdded` or
+    `ConditionRejected`."""
+
+    source: str
+
+
+class RemoveCondition(Command, frozen=True, kw_only=True, tag="remove_condition"):
+    """Forget this one, also while running."""
+
+    number: int
+
+
+class SetWatch(Command, frozen=True, kw_only=True, tag="set_watch"):
+    """Watch these tokens from the next distribution on, instead of those before."""
+
+    texts: list[bytes]
+
+
 class Close(Command, frozen=True, kw_only=True, tag="close"):
     """End the session; its recording stays. `by` is written into it."""
 
@@ -72,7 +98,18 @@ class StopDaemon(Command, frozen=True, kw_only=True, tag="stop_daemon"):
     """Leave cleanly, within two seconds."""
 
 
-AnyCommand = Open | RunTo | Pause | Force | SetSampler | Close | StopDaemon
+AnyCommand = (
+    Open
+    | RunTo
+    | Pause
+    | Force
+    | SetSampler
+    | AddCondition
+    | RemoveCondition
+    | SetWatch
+    | Close
+    | StopDaemon
+)
 
 # Reads ----------------------------------------------------------------------------------------
 
@@ -97,7 +134,13 @@ class AskStacks(Ask, frozen=True, kw_only=True, tag="stacks"):
     """Python stacks of the worker."""
 
 
-AnyAsk = AskEvents | AskEncode | AskStacks
+class AskCondition(Ask, frozen=True, kw_only=True, tag="condition"):
+    """Whether a condition can be used with this model's tokens; the answer says why not."""
+
+    source: str
+
+
+AnyAsk = AskEvents | AskEncode | AskStacks | AskCondition
 
 # Viewer → hub ---------------------------------------------------------------------------------
 

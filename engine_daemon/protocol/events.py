@@ -18,6 +18,9 @@ from engine_daemon.protocol.values import (
     PromptSpec,
     Restored,
     Sampler,
+    TokenIds,
+    Wanted,
+    Watched,
     Work,
 )
 
@@ -40,6 +43,8 @@ StopReason = Literal[
     "engine_lost",
     "disk_full",
 ]
+ConditionValue = bool | int | float | str
+"""What an atom of a condition had where it stopped."""
 NO_OFFSET = 0xFFFFFFFF
 """In `PromptTokens.starts`/`ends`: normalisation leaves no place in the text for this token."""
 
@@ -92,7 +97,7 @@ class SessionSet(Event, frozen=True, kw_only=True, tag="SessionSet"):
     """What belongs to the session and not to the daemon; logged once at opening.
 
     `prompt` as it was given, so that a daemon killed before `PromptSet` can tokenise it again;
-    `run_to` what the opening command wanted.
+    `run_to` what the opening command wanted; `wanted` its conditions and watch list.
     """
 
     candidates: int
@@ -101,6 +106,7 @@ class SessionSet(Event, frozen=True, kw_only=True, tag="SessionSet"):
     max_steps: int | None
     prompt: PromptSpec | None = None
     run_to: int | None = 0
+    wanted: Wanted | None = None
 
 
 class PromptSet(Event, frozen=True, kw_only=True, tag="PromptSet"):
@@ -178,13 +184,15 @@ class SamplerSet(Event, frozen=True, kw_only=True, tag="SamplerSet"):
 class Commanded(Event, frozen=True, kw_only=True, tag="Commanded"):
     """The hub accepted a command: everyone sees who did what. `op` as in `commands.Command`.
 
-    `goal` is the step that a `run_to` leads to (None = until something stops it).
+    `goal` is the step that a `run_to` leads to (None = until something stops it); `text` the
+    condition of `add_condition`, whose number `remove_condition` has in `id`.
     """
 
     op: str
     who: str
     goal: int | None = None
     id: int | None = None
+    text: str = ""
 
 
 class Predicted(Event, frozen=True, kw_only=True, tag="Predicted"):
@@ -215,6 +223,7 @@ class Predicted(Event, frozen=True, kw_only=True, tag="Predicted"):
     cache: CacheReport
     work: Work
     restored: Restored | None = None
+    watched: Watched | None = None
 
 
 class Stepped(Event, frozen=True, kw_only=True, tag="Stepped"):
@@ -242,7 +251,8 @@ class Stepped(Event, frozen=True, kw_only=True, tag="Stepped"):
 class Stopped(Event, frozen=True, kw_only=True, tag="Stopped"):
     """The session stands. `pending`: a distribution for `step` exists and nothing is picked.
 
-    `need_bytes`/`have_bytes` only with `no_memory`.
+    `need_bytes`/`have_bytes` only with `no_memory`. With `condition`: its number, its source, and
+    the values of its atoms by name. After a condition on the picked token `step` is the one after.
     """
 
     reason: StopReason
@@ -250,6 +260,45 @@ class Stopped(Event, frozen=True, kw_only=True, tag="Stopped"):
     message: str = ""
     need_bytes: int | None = None
     have_bytes: int | None = None
+    condition: int | None = None
+    source: str = ""
+    values: dict[str, ConditionValue] = msgspec.field(default_factory=dict)
+
+
+class ConditionAdded(Event, frozen=True, kw_only=True, tag="ConditionAdded"):
+    """A stop condition is in force from here on. `literals`: the tokens its texts stand for."""
+
+    number: int
+    source: str
+    literals: list[TokenIds] = msgspec.field(default_factory=list)
+
+
+class ConditionRejected(Event, frozen=True, kw_only=True, tag="ConditionRejected"):
+    """A condition that was asked for cannot be used with this model's tokens."""
+
+    source: str
+    code: str
+    message: str
+    hint: str = ""
+
+
+class ConditionRemoved(Event, frozen=True, kw_only=True, tag="ConditionRemoved"):
+    """It stops nothing any more; its number is not used again."""
+
+    number: int
+
+
+class ConditionDisabled(Event, frozen=True, kw_only=True, tag="ConditionDisabled"):
+    """The worker gave it up; `message` says why (a regular expression over its time limit)."""
+
+    number: int
+    message: str
+
+
+class WatchSet(Event, frozen=True, kw_only=True, tag="WatchSet"):
+    """The watched tokens from the next distribution on; replaces the list before it."""
+
+    tokens: list[TokenIds]
 
 
 class Closed(Event, frozen=True, kw_only=True, tag="Closed"):
@@ -280,6 +329,11 @@ EVENTS: tuple[type[Event], ...] = (
     Stopped,
     Closed,
     Reopened,
+    ConditionAdded,
+    ConditionRejected,
+    ConditionRemoved,
+    ConditionDisabled,
+    WatchSet,
 )
 """Every kind of event; the codec and the golden files go by this table."""
 

@@ -31,17 +31,28 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Base of the plain values inside messages."""
 
 
+class ChatMessage(Record, frozen=True, kw_only=True):
+    """One message of a conversation; `content` is UTF-8."""
+
+    role: str
+    content: bytes
+
+
 class PromptSpec(Record, frozen=True, kw_only=True):
     """A prompt as a person gave it.
 
     `text` is byte-exact UTF-8. `template`: apply the model's chat template with `system`.
     `specials` false: text that looks like a special token stays text.
+    `ids` (u32) is a prompt that is tokenised already, `messages` a whole conversation for the
+    template; with either `text` is empty.
     """
 
     text: bytes
     template: bool = False
     system: bytes | None = None
     specials: bool = True
+    ids: bytes | None = None
+    messages: list[ChatMessage] | None = None
 
 
 class Sampler(Record, frozen=True, kw_only=True):
@@ -133,6 +144,74 @@ class CandidateRow(msgspec.Struct, frozen=True):
     final_logprob: float
     dropped_by: DroppedBy
     special: bool
+    piece: bytes
+
+
+class TokenIds(Record, frozen=True, kw_only=True):
+    """A text and every token whose bytes it is; `ids` u32, ascending."""
+
+    text: bytes
+    ids: bytes
+
+
+class ConditionSpec(Record, frozen=True, kw_only=True):
+    """A stop condition: its number in the session, its text, and the tokens it speaks of."""
+
+    number: int
+    source: str
+    literals: list[TokenIds]
+
+
+class Wanted(Record, frozen=True, kw_only=True):
+    """What an opening command wants besides decoding; the fields of `Open` of the same names."""
+
+    until: list[str] = msgspec.field(default_factory=list)
+    watch: list[bytes] = msgspec.field(default_factory=list)
+    timeout_s: float | None = None
+
+
+class Stops(Record, frozen=True, kw_only=True):
+    """What the worker asks at every step of a session. `watch` are u32 ids, `total_ms` (f32) the
+    times of the steps already done."""
+
+    conditions: list[ConditionSpec] = msgspec.field(default_factory=list)
+    watch: bytes = b""
+    total_ms: bytes = b""
+
+
+class Watched(Record, frozen=True, kw_only=True):
+    """Tokens that somebody watches, with what they have in this distribution; packed columns.
+
+    `ids` u32, `logit` f32 raw (-inf = masked), `rank` u32 (1 + strictly greater raw logits),
+    `piece_len` u16 and `pieces`.
+    """
+
+    ids: bytes
+    logit: bytes
+    rank: bytes
+    piece_len: bytes
+    pieces: bytes
+
+    def rows(self) -> "list[WatchedRow]":
+        """The columns as rows; ValueError when they do not fit each other."""
+        return [
+            WatchedRow(i, logit, rank, piece)
+            for i, logit, rank, piece in zip(
+                unpack_ints("I", self.ids),
+                unpack_floats("f", self.logit),
+                unpack_ints("I", self.rank),
+                split(self.pieces, unpack_ints("H", self.piece_len)),
+                strict=True,
+            )
+        ]
+
+
+class WatchedRow(msgspec.Struct, frozen=True):
+    """One unpacked watched token."""
+
+    id: int
+    logit: float
+    rank: int
     piece: bytes
 
 

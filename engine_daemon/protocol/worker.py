@@ -5,8 +5,18 @@ Same envelope as viewers use, on the daemon's inner socket. Knows no sockets.
 
 from typing import Literal
 
+import msgspec
+
 from engine_daemon.protocol.commands import Message
-from engine_daemon.protocol.values import ModelInfo, PromptSpec, Record, Sampler
+from engine_daemon.protocol.values import (
+    ConditionSpec,
+    ModelInfo,
+    PromptSpec,
+    Record,
+    Sampler,
+    Stops,
+    TokenIds,
+)
 
 
 class EngineOptions(Record, frozen=True, kw_only=True):
@@ -76,6 +86,7 @@ class OpenSession(Message, frozen=True, kw_only=True):
     restored: bool
     cause: bytes | None = None
     stands: bool = True
+    stops: Stops | None = None
 
 
 class Go(Message, frozen=True, kw_only=True):
@@ -87,10 +98,11 @@ class Go(Message, frozen=True, kw_only=True):
 
 
 class Halt(Message, frozen=True, kw_only=True):
-    """Stand at the next pending step; `Stopped{pause}` follows if it was running."""
+    """Stand at the next pending step; `Stopped` with this reason follows if it was running."""
 
     session: str
     cause: bytes | None = None
+    reason: Literal["pause", "timeout"] = "pause"
 
 
 class ForceId(Message, frozen=True, kw_only=True):
@@ -107,6 +119,15 @@ class Resample(Message, frozen=True, kw_only=True):
     session: str
     sampler: Sampler
     salt: int
+    cause: bytes | None = None
+
+
+class SetConditions(Message, frozen=True, kw_only=True):
+    """All conditions of a session and all ids it watches (u32), in place of those before."""
+
+    session: str
+    conditions: list[ConditionSpec]
+    watch: bytes
     cause: bytes | None = None
 
 
@@ -221,6 +242,25 @@ class Encoded(Message, frozen=True, kw_only=True):
     hint: str = ""
 
 
+class Resolve(Message, frozen=True, kw_only=True):
+    """Conditions and watched texts → token ids. Answered by `Resolved` with the same `ask`."""
+
+    ask: int
+    sources: list[str]
+    watch: list[bytes] = msgspec.field(default_factory=list)
+
+
+class Resolved(Message, frozen=True, kw_only=True):
+    """One list of literals a source, and the watched tokens; or `code` says what is wrong."""
+
+    ask: int
+    conditions: list[list[TokenIds]] = msgspec.field(default_factory=list)
+    watch: list[TokenIds] = msgspec.field(default_factory=list)
+    code: str = ""
+    message: str = ""
+    hint: str = ""
+
+
 TO_CHILD: dict[str, type[Message]] = {
     "load": Load,
     "pieces": Pieces,
@@ -229,11 +269,13 @@ TO_CHILD: dict[str, type[Message]] = {
     "halt": Halt,
     "force": ForceId,
     "resample": Resample,
+    "set_conditions": SetConditions,
     "drop": Drop,
     "seen": Seen,
     "dump_stacks": DumpStacks,
     "load_tokenizer": LoadTokenizer,
     "encode": Encode,
+    "resolve": Resolve,
 }
 FROM_CHILD: dict[str, type[Message]] = {
     "child_ready": ChildReady,
@@ -246,5 +288,6 @@ FROM_CHILD: dict[str, type[Message]] = {
     "stacks": Stacks,
     "tokenizer_ready": TokenizerReady,
     "encoded": Encoded,
+    "resolved": Resolved,
 }
 """The header's `t` and the body it announces, each way on the inner socket."""

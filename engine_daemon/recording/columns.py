@@ -11,6 +11,10 @@ from engine_daemon.protocol.codec import WireError, unpack_event
 from engine_daemon.protocol.events import (
     Closed,
     Commanded,
+    ConditionAdded,
+    ConditionDisabled,
+    ConditionRejected,
+    ConditionRemoved,
     EngineLost,
     EngineStarted,
     Event,
@@ -27,6 +31,7 @@ from engine_daemon.protocol.events import (
     StepStop,
     Stopped,
     UnknownEvent,
+    WatchSet,
 )
 from engine_daemon.protocol.packing import pack_ints, unpack_ints
 from engine_daemon.protocol.state import Place, SessionWord
@@ -60,6 +65,9 @@ class Columns(Rows):
         seq_pending: its `seq`.
         strays: events that did not fit the path; they lie in the log and nowhere here.
         last_stop: `stop` of the last committed step.
+        conditions: in force by number, `disabled` those of them that were given up and why.
+        watch: the watched tokens; None when nobody watches any.
+        fired: (step, number) of every stop at a condition; the step it was true of.
         complete: False when events were skipped, so that rows may be missing numbers.
     """
 
@@ -81,6 +89,12 @@ class Columns(Rows):
         self.seq_pending: int | None = None
         self.strays = 0
         self.complete = True
+        self.conditions: dict[int, ConditionAdded] = {}
+        self.disabled: dict[int, str] = {}
+        self.next_condition = 1
+        self.refused: ConditionRejected | None = None
+        self.watch: WatchSet | None = None
+        self.fired: list[tuple[int, int]] = []
         self._running = False
         self._predicted_once = False
         self.last_stop: StepStop | None = None
@@ -148,6 +162,11 @@ class Columns(Rows):
                 self._step(seq, event)
             case Stopped():
                 self.stop, self._running = event, False
+                self._note_fired(event)
+            case ConditionAdded() | ConditionRemoved() | ConditionDisabled() | ConditionRejected():
+                self._condition(event)
+            case WatchSet():
+                self.watch = event if event.tokens else None
             case Closed():
                 self.closed, self._running = True, False
             case Reopened():
@@ -160,6 +179,27 @@ class Columns(Rows):
             self.goal = event.goal
             self._running = not (event.op == "open" and event.goal == 0)
             self.stop = None
+
+    def _condition(
+        self, event: ConditionAdded | ConditionRemoved | ConditionDisabled | ConditionRejected
+    ) -> None:
+        match event:
+            case ConditionAdded(number=number):
+                self.conditions[number] = event
+                self.next_condition = max(self.next_condition, number + 1)
+            case ConditionRemoved(number=number):
+                self.conditions.pop(number, None)
+                self.disabled.pop(number, None)
+            case ConditionDisabled(number=number, message=message):
+                self.disabled[number] = message
+            case ConditionRejected():
+                self.refused = event
+
+    def _note_fired(self, stopped: Stopped) -> None:
+        """A condition on the picked token was true one step before the place it stands at."""
+        if stopped.condition is not None:
+            committed = not stopped.pending or self.last_stop == "condition"
+            self.fired.append((max(stopped.step - committed, 0), stopped.condition))
 
     def _predict(self, seq: int, event: Predicted) -> None:
         """The last one for a step before its pick counts."""

@@ -7,7 +7,7 @@ which the scripted engine reads too; nothing is normalised or added here.
 import hashlib
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import Final
 
@@ -68,12 +68,17 @@ class BuiltinTokenizer:
 
     def chat(self, system: str | None, user: str, *, specials: bool) -> Source:
         """A chat in this vocabulary's own specials."""
+        both = (("system", system), ("user", user))
+        messages = [(role, text) for role, text in both if text is not None]
+        return self.converse(messages, specials=specials)
+
+    def converse(self, messages: Sequence[tuple[str, str]], *, specials: bool) -> Source:
+        """A conversation in this vocabulary's own specials."""
         text, quoted = "", []
-        for role, content in (("system", system), ("user", user)):
-            if content is not None:
-                text += f"<|{role}|>"
-                quoted.append((len(text), len(text) + len(content)))
-                text += f"{content}<|end|>"
+        for role, content in messages:
+            text += f"<|{role}|>"
+            quoted.append((len(text), len(text) + len(content)))
+            text += f"{content}<|end|>"
         return Source(text + "<|assistant|>", chat=True, specials=specials, quoted=tuple(quoted))
 
     def tokenise(self, source: Source) -> Tokenised:

@@ -10,6 +10,7 @@ from engine_daemon.errors import InspectError
 from engine_daemon.protocol.events import PromptSet
 from engine_daemon.protocol.packing import pack_ints
 from engine_daemon.protocol.values import PromptSpec
+from engine_daemon.tokens.given import from_ids
 from engine_daemon.tokens.tokenizer import Source, Tokenised, Tokenizer
 
 _PIECE_LIMIT: Final = 0xFFFF
@@ -22,15 +23,21 @@ _LONE_SPACE: Final = (
 
 def encode(tokenizer: Tokenizer, prompt: PromptSpec) -> PromptSet:
     """Tokenise `prompt`; the event belongs to branch 0, step 0, and its seed is not set yet."""
-    source = _source(tokenizer, prompt)
-    _check_size(tokenizer, source.text)
-    tokenised = tokenizer.tokenise(source)
-    _check(tokenised, source.text)
+    if prompt.ids is not None:
+        tokenised = from_ids(tokenizer.table(), prompt.ids)
+        text = b"".join(tokenised.pieces)
+        _check(tokenised, "")
+    else:
+        source = _source(tokenizer, prompt)
+        _check_size(tokenizer, source.text)
+        tokenised = tokenizer.tokenise(source)
+        text = source.text.encode()
+        _check(tokenised, source.text)
     warnings = [*tokenised.notes, _LONE_SPACE] if _ends_in_space(tokenised) else tokenised.notes
     return PromptSet(
         t_ns=time.monotonic_ns(),
         wall_ns=time.time_ns(),
-        text=source.text.encode(),
+        text=text,
         normalised=tokenised.normalised,
         template=prompt.template,
         seed=0,
@@ -47,6 +54,9 @@ def encode(tokenizer: Tokenizer, prompt: PromptSpec) -> PromptSet:
 
 
 def _source(tokenizer: Tokenizer, prompt: PromptSpec) -> Source:
+    if prompt.messages is not None:
+        messages = [(m.role, _decode(m.content, "a message")) for m in prompt.messages]
+        return tokenizer.converse(messages, specials=prompt.specials)
     text = _decode(prompt.text, "the prompt")
     system = None if prompt.system is None else _decode(prompt.system, "the system message")
     if prompt.template:

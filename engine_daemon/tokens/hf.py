@@ -60,15 +60,21 @@ class HfTokenizer:
 
     def chat(self, system: str | None, user: str, *, specials: bool) -> Source:
         """The chat template applied to one user message. InspectError where that cannot be."""
+        both = (("system", system), ("user", user))
+        messages = [(role, text) for role, text in both if text is not None]
+        return self.converse(messages, specials=specials)
+
+    def converse(self, messages: Sequence[tuple[str, str]], *, specials: bool) -> Source:
+        """The chat template applied to (role, content) messages. InspectError as above."""
         template = self._chat_template()
-        messages = [
-            {"role": role, "content": text if specials else quoting.mark(text, self._specials)}
-            for role, text in (("system", system), ("user", user))
-            if text is not None
-        ]
-        rendered = template.render(messages)
+        rendered = template.render(
+            [
+                {"role": role, "content": text if specials else quoting.mark(text, self._specials)}
+                for role, text in messages
+            ]
+        )
         if specials:
-            typed = [s for text in (system or "", user) for s in self._specials.findall(text)]
+            typed = [s for _, text in messages for s in self._specials.findall(text)]
             return Source(rendered, chat=True, notes=tuple(notes.typed(typed)))
         text, quoted = quoting.unmark(rendered)
         return Source(text, chat=True, specials=False, quoted=quoted)

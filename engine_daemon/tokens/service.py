@@ -12,6 +12,7 @@ import zmq
 from engine_daemon.errors import InspectError
 from engine_daemon.protocol.codec import WireError, decode_body, open_envelope, pack_event, seal
 from engine_daemon.protocol.commands import Message
+from engine_daemon.protocol.pieces import PieceTable
 from engine_daemon.protocol.worker import (
     TO_CHILD,
     ChildReady,
@@ -19,10 +20,13 @@ from engine_daemon.protocol.worker import (
     Encoded,
     LoadFailed,
     LoadTokenizer,
+    Resolve,
+    Resolved,
     TokenizerReady,
 )
 from engine_daemon.tokens.encode import encode
 from engine_daemon.tokens.loading import load_tokenizer
+from engine_daemon.tokens.resolving import resolve_all
 from engine_daemon.tokens.tokenizer import Tokenizer
 
 _LINGER_MS: Final = 500
@@ -34,6 +38,7 @@ class Service:
 
     def __init__(self) -> None:
         self._tokenizer: Tokenizer | None = None
+        self._table: PieceTable | None = None
 
     def answer(self, message: Message) -> Message | None:
         """The answer to a message; None when it is none of ours."""
@@ -42,6 +47,8 @@ class Service:
                 return self._load(model_dir, Path(pieces_path))
             case Encode():
                 return self._encode(message)
+            case Resolve():
+                return self._resolve(message)
             case _:
                 _log.error("unexpected message %s", type(message).__name__)
                 return None
@@ -67,7 +74,7 @@ class Service:
                 message=f"the tokenizer in {model_dir} failed: {type(error).__name__}: {error}",
                 hint="Download the model again, or choose another one with --model",
             )
-        self._tokenizer = tokenizer
+        self._tokenizer, self._table = tokenizer, table
         return TokenizerReady(
             tokenizer_id=tokenizer.tokenizer_id,
             vocabulary=len(table),
@@ -90,6 +97,27 @@ class Service:
                 hint="This is a fault in llm-inspect or the tokenizer; the log has the details",
             )
         return Encoded(ask=request.ask, prompt=pack_event(prompt))
+
+    def _resolve(self, request: Resolve) -> Resolved:
+        try:
+            if self._tokenizer is None or self._table is None:
+                raise InspectError("the tokenizer is not loaded yet", "Try again", code="no_engine")
+            conditions, watch = resolve_all(
+                self._tokenizer, self._table, request.sources, request.watch
+            )
+        except InspectError as error:
+            return Resolved(
+                ask=request.ask, code=error.code, message=error.message, hint=error.hint
+            )
+        except BaseException as error:  # noqa: BLE001  edge of the process; a panic is no Exception
+            _fault(error)
+            return Resolved(
+                ask=request.ask,
+                code="tokenizer",
+                message=f"the tokenizer failed: {type(error).__name__}: {error}",
+                hint="This is a fault in llm-inspect or the tokenizer; the log has the details",
+            )
+        return Resolved(ask=request.ask, conditions=conditions, watch=watch)
 
 
 def _fault(error: BaseException) -> None:

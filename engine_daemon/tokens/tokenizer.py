@@ -3,6 +3,7 @@
 Knows no tokenizer library, no files and no sockets.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -63,6 +64,10 @@ class Tokenizer(Protocol):
 
     def chat(self, system: str | None, user: str, *, specials: bool) -> Source:
         """The chat template applied to one user message. InspectError where that cannot be."""
+        ...
+
+    def converse(self, messages: Sequence[tuple[str, str]], *, specials: bool) -> Source:
+        """The chat template applied to (role, content) messages. InspectError as above."""
         ...
 
     def tokenise(self, source: Source) -> Tokenised:

@@ -7,14 +7,21 @@ torch, no sockets and nothing of other sessions.
 import hashlib
 import struct
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from engine_daemon.protocol.events import Phase
 from engine_daemon.protocol.packing import pack_floats, pack_ints, unpack_ints
 from engine_daemon.protocol.pieces import PieceTable
-from engine_daemon.protocol.values import CacheReport, Candidates, Restored, Sampler, Work
+from engine_daemon.protocol.values import (
+    CacheReport,
+    Candidates,
+    Restored,
+    Sampler,
+    Watched,
+    Work,
+)
 from engine_daemon.protocol.worker import OpenSession
 from engine_daemon.worker.backends.base import (
     Backend,
@@ -45,6 +52,7 @@ class Look:
     candidates: Candidates
     evaluate_ms: float
     probe_ms: float
+    watched: Watched | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +99,8 @@ class DecodeSession:
     """One sequence, its cache and its sampler.
 
     `pending` is the prediction at the end of the sequence, if one exists; `ended` why the last
-    step ended it. `waited_ms` and `after_pause` are the driver's, told with the next forward.
+    step ended it. `watch` are ids whose numbers every distribution tells. `waited_ms` and
+    `after_pause` are the driver's, told with the next forward.
     """
 
     def __init__(self, engine: Engine, order: OpenSession) -> None:
@@ -100,6 +109,7 @@ class DecodeSession:
         self.branch = order.branch
         self.sampler = order.sampler
         self.salt = order.salt
+        self.watch = unpack_ints("I", order.stops.watch) if order.stops else []
         self.path = unpack_ints("I", order.prompt_ids) + unpack_ints("I", order.ids)
         self.pending: Prediction | None = None
         self.ended: OwnStop | None = None
@@ -180,12 +190,14 @@ class DecodeSession:
         evaluated = time.monotonic_ns()
         report = evaluation.report(self._order.candidates)
         candidates = _named(report, self._engine.table)
+        watched = _watched(evaluation, filter(self.knows, self.watch), self._engine.table)
         return Look(
             evaluation=evaluation,
             report=report,
             candidates=candidates,
             evaluate_ms=(evaluated - started) / 1e6,
             probe_ms=(time.monotonic_ns() - evaluated) / 1e6,
+            watched=watched,
         )
 
     def _append(self, prediction: Prediction, forced: int | None) -> Append:
@@ -223,6 +235,21 @@ class DecodeSession:
             return "length"
         full = self._room is not None and len(self.path) >= self._room
         return "context" if full else None
+
+
+def _watched(evaluation: Evaluation, ids: Iterable[int], table: PieceTable) -> Watched | None:
+    """What these tokens have in this distribution; None where nobody watches any."""
+    rows = [evaluation.forced(token_id) for token_id in ids]
+    if not rows:
+        return None
+    pieces = [table.piece(row.id) for row in rows]
+    return Watched(
+        ids=pack_ints("I", [row.id for row in rows]),
+        logit=pack_floats("f", [row.logit for row in rows]),
+        rank=pack_ints("I", [row.rank for row in rows]),
+        piece_len=pack_ints("H", map(len, pieces)),
+        pieces=b"".join(pieces),
+    )
 
 
 def _named(report: Report, table: PieceTable) -> Candidates:

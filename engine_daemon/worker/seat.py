@@ -6,6 +6,7 @@ Knows nothing of other sessions and of when its turn comes.
 from dataclasses import dataclass
 
 from engine_daemon.protocol.worker import Halt
+from engine_daemon.worker.breakpoints import Breakpoints, Fired
 from engine_daemon.worker.decode import Append, DecodeSession, Prediction
 
 
@@ -22,10 +23,24 @@ class Run:
 
 class Seat:
     """A session with what is asked of it. `sent` and `seen` count its events; `stands`: it waited
-    for a command since its last forward, so the next one comes after a pause."""
+    for a command since its last forward, so the next one comes after a pause.
 
-    def __init__(self, session: DecodeSession, opening: bytes | None) -> None:
+    `fired` is a condition on a token that was told, until the session stands. `ask_first`: the
+    first distribution is one that conditions are asked at.
+    """
+
+    def __init__(
+        self,
+        session: DecodeSession,
+        opening: bytes | None,
+        breakpoints: Breakpoints,
+        *,
+        ask_first: bool = False,
+    ) -> None:
         self.session = session
+        self.breakpoints = breakpoints
+        self.fired: Fired | None = None
+        self.ask_first = ask_first
         self.loop = session.steps()
         self.opening = True
         self.stands = True

@@ -6,7 +6,15 @@ Knows the shape of events; nothing of when they are sent.
 import time
 from typing import TypedDict
 
-from engine_daemon.protocol.events import Predicted, Stepped, StepStop, Stopped, StopReason
+from engine_daemon.protocol.events import (
+    ConditionDisabled,
+    Predicted,
+    Stepped,
+    StepStop,
+    Stopped,
+    StopReason,
+)
+from engine_daemon.worker.breakpoints import Disabled, Fired
 from engine_daemon.worker.decode import Append, DecodeSession, Prediction
 
 
@@ -41,6 +49,7 @@ def predicted(branch: int, it: Prediction, cause: bytes | None) -> Predicted:
         cache=it.cache,
         work=it.work,
         restored=it.restored,
+        watched=it.look.watched,
     )
 
 
@@ -72,8 +81,9 @@ def stopped(
     message: str = "",
     need_bytes: int | None = None,
     have_bytes: int | None = None,
+    fired: Fired | None = None,
 ) -> Stopped:
-    """The session stands where it is now."""
+    """The session stands where it is now. `fired`: the condition that made it."""
     return Stopped(
         **_stamp(session.branch, session.step, cause),
         reason=reason,
@@ -81,6 +91,16 @@ def stopped(
         message=message,
         need_bytes=need_bytes,
         have_bytes=have_bytes,
+        condition=None if fired is None else fired.number,
+        source="" if fired is None else fired.source,
+        values={} if fired is None else fired.values,
+    )
+
+
+def disabled(session: DecodeSession, it: Disabled, cause: bytes | None) -> ConditionDisabled:
+    """A condition was given up at this step."""
+    return ConditionDisabled(
+        **_stamp(session.branch, session.step, cause), number=it.number, message=it.message
     )
 
 

@@ -13,7 +13,9 @@ from typing import Final
 from engine_daemon.errors import InspectError
 from engine_daemon.protocol.codec import pack_event
 from engine_daemon.protocol.commands import Message
-from engine_daemon.protocol.events import Event, StopReason
+from engine_daemon.protocol.events import Event, StepStop, StopReason
+from engine_daemon.protocol.packing import unpack_ints
+from engine_daemon.protocol.values import Stops
 from engine_daemon.protocol.worker import (
     Drop,
     EventOut,
@@ -24,9 +26,11 @@ from engine_daemon.protocol.worker import (
     Pieces,
     Resample,
     Seen,
+    SetConditions,
 )
 from engine_daemon.worker import told
 from engine_daemon.worker.backends.base import NoMemoryError
+from engine_daemon.worker.breakpoints import Breakpoints, Fired
 from engine_daemon.worker.decode import DecodeSession, Engine
 from engine_daemon.worker.seat import Run, Seat
 
@@ -71,7 +75,7 @@ class Turns:
                 self._seen(name, count)
             case Pieces():
                 pass  # a tokens process that was restarted wrote the same table again
-            case Go() | Halt() | ForceId() | Resample():
+            case Go() | Halt() | ForceId() | Resample() | SetConditions():
                 seat = self._seats.get(message.session)
                 if seat is None:
                     _log.error("%s for unknown session %s", type(message).__name__, message.session)
@@ -82,7 +86,9 @@ class Turns:
 
     def _open(self, order: OpenSession) -> None:
         self._drop(order.session)
-        seat = Seat(DecodeSession(self._engine, order), order.cause)
+        session = DecodeSession(self._engine, order)
+        breakpoints = Breakpoints(self._engine, session, order.stops or Stops())
+        seat = Seat(session, order.cause, breakpoints, ask_first=not order.stands)
         seat.stands = order.stands
         self._seats[order.session] = seat
         self._order.append(order.session)
@@ -101,20 +107,22 @@ class Turns:
             self._under_way -= max(0, count - seat.seen)
             seat.seen = max(seat.seen, count)
 
-    def _command(self, seat: Seat, message: Go | Halt | ForceId | Resample) -> None:
+    def _command(self, seat: Seat, message: Go | Halt | ForceId | Resample | SetConditions) -> None:
         match message:
             case Go(step=goal, cause=cause):
                 single = goal is not None and goal <= seat.session.step + 1
                 self._start(seat, Run(goal=goal, cause=cause, single=single))
             case ForceId(id=token_id, cause=cause):
                 self._force(seat, token_id, cause)
-            case Halt(cause=cause):
+            case Halt(cause=cause, reason=reason):
                 if seat.run is not None and seat.session.pending is not None:
-                    self._stop(seat, "pause", cause)
+                    self._stop(seat, reason, cause)
                 elif seat.run is not None:
                     seat.halt = message
             case Resample():
                 self._guarded(seat, lambda: self._resample(seat, message))
+            case SetConditions():
+                self._guarded(seat, lambda: self._set_conditions(seat, message))
 
     def _start(self, seat: Seat, run: Run) -> None:
         session = seat.session
@@ -126,7 +134,7 @@ class Turns:
             session.after_pause = True
         seat.run, seat.stands = run, False
         if session.pending is not None and run.forced is None:
-            self._stop_at_goal(seat)
+            self._stop_here(seat)
 
     def _force(self, seat: Seat, token_id: int, cause: bytes | None) -> None:
         session = seat.session
@@ -142,6 +150,17 @@ class Turns:
         prediction = seat.session.resample(order.sampler, order.salt)
         if prediction is not None:
             self._tell(seat, told.predicted(seat.session.branch, prediction, order.cause))
+
+    def _set_conditions(self, seat: Seat, order: SetConditions) -> None:
+        """Another watch list shows at once where the session stands."""
+        session = seat.session
+        seat.breakpoints.set(order.conditions)
+        self._tell_disabled(seat)
+        before, session.watch = session.watch, unpack_ints("I", order.watch)
+        if session.watch != before and seat.run is None:
+            prediction = session.resample(session.sampler, session.salt)
+            if prediction is not None:
+                self._tell(seat, told.predicted(session.branch, prediction, order.cause))
 
     # Turns ------------------------------------------------------------------------------------
 
@@ -176,28 +195,55 @@ class Turns:
             self._forward(seat)
 
     def _commit(self, seat: Seat, run: Run) -> None:
+        prediction = seat.session.pending
+        assert prediction is not None
         append = seat.append(run.forced)
+        fired = seat.breakpoints.after_append(prediction, append)
+        self._tell_disabled(seat)
         if run.forced is not None:
             seat.run = Run(goal=run.goal, cause=run.cause, single=run.single)
         paused = run.goal != append.step + 1 and self._halt_comes(seat)
-        stop = append.stop or ("user" if paused else None)
+        seen: StepStop | None = "condition" if fired else "user" if paused else None
+        stop = append.stop or seen
         self._tell(seat, told.stepped(seat.session.branch, append, stop, run.cause))
         seat.stepped = seat.sent
         if append.stop is not None:
-            self._stop(seat, append.stop, run.cause)
+            self._stop(seat, "condition" if fired else append.stop, run.cause, fired=fired)
+        else:
+            seat.fired = fired
 
     def _halt_comes(self, seat: Seat) -> bool:
         name = seat.session.id
-        return any(isinstance(it, Halt) and it.session == name for it in self._coming())
+        return any(
+            isinstance(it, Halt) and it.session == name and it.reason == "pause"
+            for it in self._coming()
+        )
 
     def _forward(self, seat: Seat) -> None:
         prediction = seat.forward()
         cause = seat.cause()
+        # Where a session is taken up again it stood before: it is not stopped there once more.
+        seat.ask_first = seat.ask_first or not seat.opening
         seat.opening = False
         self._tell(seat, told.predicted(seat.session.branch, prediction, cause))
-        self._stop_at_goal(seat)
+        self._stop_here(seat)
         if seat.halt is not None:
-            self._stop(seat, "pause", seat.halt.cause)
+            self._stop(seat, seat.halt.reason, seat.halt.cause)
+
+    def _stop_here(self, seat: Seat) -> None:
+        """Stand at the distribution that is there, if a condition or the goal says so."""
+        run, prediction = seat.run, seat.session.pending
+        if run is None or prediction is None:
+            return
+        fired, seat.fired = seat.fired, None
+        if fired is None and seat.ask_first:
+            fired = seat.breakpoints.at_pending(prediction)
+            self._tell_disabled(seat)
+        seat.ask_first = False
+        if fired is not None:
+            self._stop(seat, "condition", run.cause, fired=fired)
+        else:
+            self._stop_at_goal(seat)
 
     def _stop_at_goal(self, seat: Seat) -> None:
         run = seat.run
@@ -215,8 +261,9 @@ class Turns:
         message: str = "",
         need_bytes: int | None = None,
         have_bytes: int | None = None,
+        fired: Fired | None = None,
     ) -> None:
-        seat.run = seat.halt = None
+        seat.run = seat.halt = seat.fired = None
         seat.stands = True
         event = told.stopped(
             seat.session,
@@ -225,8 +272,14 @@ class Turns:
             message=message,
             need_bytes=need_bytes,
             have_bytes=have_bytes,
+            fired=fired,
         )
         self._tell(seat, event)
+
+    def _tell_disabled(self, seat: Seat) -> None:
+        given_up, seat.breakpoints.disabled = seat.breakpoints.disabled, []
+        for one in given_up:
+            self._tell(seat, told.disabled(seat.session, one, seat.cause()))
 
     def _tell(self, seat: Seat, event: Event) -> None:
         seat.sent += 1
@@ -261,7 +314,8 @@ class Turns:
             need_bytes=need,
             have_bytes=have,
         )
-        seat.opening, seat.run, seat.halt, seat.stands = False, None, None, True
+        seat.opening, seat.run, seat.halt, seat.fired = False, None, None, None
+        seat.stands = True
         self._tell(seat, event)
 
 

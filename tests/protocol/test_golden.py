@@ -12,11 +12,14 @@ from engine_daemon.protocol import commands, events, state, values, worker
 from engine_daemon.protocol.codec import decode_body, open_envelope, seal, unpack_event
 from engine_daemon.protocol.commands import Message
 from engine_daemon.protocol.events import EVENTS, Event
-from tests.protocol.samples import EPOCH, SAMPLES, VIEWER
+from tests.protocol import samples
+from tests.protocol.condition_samples import CONDITION_SAMPLES
+from tests.protocol.samples import EPOCH, VIEWER
 
+SAMPLES: dict[str, msgspec.Struct] = {**samples.SAMPLES, **CONDITION_SAMPLES}
 GOLDEN = Path(__file__).parent / "golden"
 MODULES: tuple[ModuleType, ...] = (commands, events, state, values, worker)
-INSIDE_ONLY = {"UnknownEvent", "PromptToken", "CandidateRow"}
+INSIDE_ONLY = {"UnknownEvent", "PromptToken", "CandidateRow", "WatchedRow"}
 """Structs that are unpacked views and never cross anything."""
 
 

@@ -8,6 +8,7 @@ from engine_daemon.protocol.codec import WireError, pack_event
 from engine_daemon.protocol.state import Place
 from engine_daemon.protocol.values import Sampler
 from engine_daemon.recording.columns import Columns, GapError
+from tests.protocol.condition_samples import CONDITION_SAMPLES
 from tests.protocol.samples import SAMPLES
 from tests.recording.logs import (
     closed,
@@ -64,7 +65,7 @@ def test_an_unknown_kind_is_counted_and_skipped() -> None:
 
 def test_every_kind_has_an_arm() -> None:
     for kind in e.EVENTS:
-        sample = SAMPLES[kind.__name__]
+        sample = {**SAMPLES, **CONDITION_SAMPLES}[kind.__name__]
         assert isinstance(sample, e.Event)
         assert Columns().apply(0, pack_event(sample)) == sample
 

@@ -12,9 +12,11 @@ from engine_daemon.client import LinkLost, Update
 from engine_daemon.errors import InspectError
 from engine_daemon.protocol.codec import pack_event
 from engine_daemon.protocol.commands import (
+    AddCondition,
     Answer,
     AnyAsk,
     AnyCommand,
+    AskCondition,
     AskEncode,
     AskEvents,
     At,
@@ -22,12 +24,15 @@ from engine_daemon.protocol.commands import (
     Force,
     Open,
     Pause,
+    RemoveCondition,
     Reply,
     RunTo,
     SetSampler,
     StateMessage,
 )
 from engine_daemon.protocol.events import (
+    ConditionAdded,
+    ConditionRemoved,
     SamplerSet,
 )
 from engine_daemon.protocol.state import State
@@ -43,6 +48,8 @@ class FakeSource:
         self.sent: list[tuple[AnyCommand, str | None, At | None]] = []
         self.asked: list[AnyAsk] = []
         self.refuse: InspectError | None = None
+        self.refuse_condition: InspectError | None = None
+        self.conditions = 0
         self.followed: dict[str, int] = {}
         self._queue: asyncio.Queue[Update] = asyncio.Queue()
         self._answers: asyncio.Event = asyncio.Event()
@@ -87,6 +94,12 @@ class FakeSource:
             case SetSampler(sampler=sampler):
                 self.story.add(SamplerSet(t_ns=1, wall_ns=1, step=self.story.step, sampler=sampler))
                 self.story.predict(sampled=not sampler.greedy)
+            case AddCondition(source=source):
+                self.conditions += 1
+                added = ConditionAdded(t_ns=1, wall_ns=1, number=self.conditions, source=source)
+                self.story.add(added)
+            case RemoveCondition(number=number):
+                self.story.add(ConditionRemoved(t_ns=1, wall_ns=1, number=number))
             case _:
                 pass
         self.flush()
@@ -99,6 +112,10 @@ class FakeSource:
                 return Answer(ev=[(seq, self.story.log[seq]) for seq in seqs])
             case AskEncode():
                 return Answer(prompt=pack_event(self.story._prompt_set()))
+            case AskCondition() if self.refuse_condition is not None:
+                raise self.refuse_condition
+            case AskCondition():
+                return Answer()
             case _:
                 raise InspectError("not here", code="gone")
 

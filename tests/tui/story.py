@@ -32,6 +32,7 @@ from engine_daemon.protocol.values import (
     DroppedBy,
     ModelInfo,
     Sampler,
+    Watched,
     Work,
 )
 
@@ -185,6 +186,7 @@ class Story:
         sampled: bool = False,
         ms: float = 13.1,
         after_pause: bool = False,
+        watched: Watched | None = None,
     ) -> Self:
         """The distribution of the step that comes next."""
         position = len(self._prompt) + self.step
@@ -214,6 +216,7 @@ class Story:
                     limit_tokens=8192,
                 ),
                 work=Work(flops=270_000_000 * position, bytes_moved=269_000_000),
+                watched=watched,
             )
         )
         return self

@@ -8,6 +8,7 @@ from textual.keys import Keys
 
 from tui.keymap import ACTIONS, SCOPES, Scope, bindings, in_scope
 from tui.panes import PANES
+from tui.screens.breakpoints import BreakpointsScreen
 from tui.screens.main import MainScreen
 from tui.screens.prompt import PromptScreen
 from tui.screens.sampler import SamplerScreen
@@ -15,6 +16,7 @@ from tui.screens.sessions import SessionsScreen
 
 OWNERS: dict[Scope, type[DOMNode]] = {
     "main": MainScreen,
+    "breakpoints": BreakpointsScreen,
     "prompt": PromptScreen,
     "sampler": SamplerScreen,
     "sessions": SessionsScreen,

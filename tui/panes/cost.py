@@ -4,6 +4,7 @@ Redraws at most four times a second. Steps right after a pause are marked and ke
 curve; nothing is derived here. Knows columns and a plot; no tokens.
 """
 
+import math
 from collections.abc import Sequence
 from typing import ClassVar, Final, Literal
 
@@ -15,7 +16,7 @@ from tui.keymap import Scope, bindings
 from tui.panes.base import Line, Pane, empty, spread
 from tui.text import SafeText, millis
 from tui.widgets.curve import Curve
-from tui.widgets.plot import DOT, MARK, Series, plot_lines
+from tui.widgets.plot import DOT, MARK, STOP, Series, plot_lines
 
 Mode = Literal["ms", "total", "rate"]
 _MODES: Final[dict[Mode, str]] = {
@@ -25,6 +26,7 @@ _MODES: Final[dict[Mode, str]] = {
 }
 _SLICE: Final = 5000
 """Steps taken in a drawing."""
+_MOST_STOPS: Final = 64
 _LOST: Final = int(Flag.LOST)
 _READ_MORE: Final = int(Flag.PREFILL | Flag.RESTORED)
 _AFTER_PAUSE: Final = int(Flag.AFTER_PAUSE)
@@ -44,6 +46,7 @@ class CostPane(Pane):
     _mode: Mode = "ms"
     _sum = 0.0
     _prefill: tuple[int, float] | None = None
+    _stops = 0
 
     def _restart(self) -> None:
         self._of, self._taken, self._sum, self._prefill = self.view.columns, 0, 0.0, None
@@ -79,12 +82,13 @@ class CostPane(Pane):
     def data_changed(self) -> None:
         """Nothing here depends on the cursor: draw again for new steps only."""
         store = self.view.columns
-        if self._of is not store or self._taken != len(store):
+        if self._of is not store or self._taken != len(store) or self._stops != len(store.fired):
             super().data_changed()
 
     def draw(self, columns: int, rows: int) -> Sequence[Line]:
         """A caption and the plot."""
         self._take()
+        self._stops = len(self.view.columns.fired)
         caption = self._caption(columns)
         series = self._series()
         if not any(one.xs for one in series):
@@ -110,8 +114,26 @@ class CostPane(Pane):
         if self._mode == "rate":
             ys = [1000 / y if y else 0.0 for y in ys]
             marks = [(x, 1000 / y) for x, y in marks if y]
-        # What is drawn last is on top: the measured points.
-        return [Series([x for x, _ in marks], [y for _, y in marks], MARK), Series(xs, ys)]
+        stops = self._stopped_at()
+        # What is drawn last is on top: the measured points, and of those where it stopped.
+        return [
+            Series([x for x, _ in marks], [y for _, y in marks], MARK),
+            Series(xs, ys),
+            Series([x for x, _ in stops], [y for _, y in stops], STOP),
+        ]
+
+    def _stopped_at(self) -> list[tuple[float, float]]:
+        """The last steps that a condition was true of, where the curve is there. One that is
+        still pending cost nothing yet: it is drawn at the step before it."""
+        store = self.view.columns
+        found: list[tuple[float, float]] = []
+        for step, _ in store.fired[-_MOST_STOPS:]:
+            at = min(step, len(store) - 1)
+            spent = store.total_ms[at] if at > 0 else math.nan
+            if not math.isnan(spent) and spent > 0:
+                y = 1000 / spent if self._mode == "rate" else spent
+                found.append((store.position[at] + (step - at), y))
+        return sorted(found)
 
     def _caption(self, columns: int) -> Line:
         palette = self.palette
@@ -125,6 +147,9 @@ class CostPane(Pane):
         if self._pauses and self._mode != "total":
             right.append(Segment(f"  {MARK} ", palette.mark))
             right.append(Segment("after a pause", palette.base))
+        if self._stopped_at() and self._mode != "total":
+            right.append(Segment(f"  {STOP} ", palette.mark))
+            right.append(Segment("breakpoint", palette.base))
         if self._prefill is not None:
             read, spent = self._prefill
             right.append(Segment(f"  prefill {read}: {millis(spent)}", palette.muted))
@@ -145,7 +170,7 @@ class CostPane(Pane):
     def _style(self, char: str) -> Style:
         if char == DOT:
             return self.palette.plot
-        return self.palette.mark if char == MARK else self.palette.muted
+        return self.palette.mark if char in (MARK, STOP) else self.palette.muted
 
     def action_mode(self) -> None:
         """What the plot shows: one step, all so far, or tokens a second."""

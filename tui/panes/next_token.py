@@ -58,7 +58,8 @@ class NextTokenPane(Pane):
             return empty(SafeText(self._why_not()), columns, rows, self.palette)
         spare = 5 if rows >= 8 else 2
         chosen_row = self._pinned(detail, self._candidates(detail), columns)
-        top = self._scrolled(detail, rows - spare - bool(chosen_row))
+        watched = self._watched(detail, columns, (rows - spare) // 2)
+        top = self._scrolled(detail, rows - spare - bool(chosen_row) - len(watched))
         shown = top.rows(self._first, self._first + self._rows)
         self._frame(self._where(top), columns)
         lines: list[Line] = [self._figures(detail, columns), self._heading(columns)]
@@ -67,6 +68,8 @@ class NextTokenPane(Pane):
         lines += [chosen_row] if chosen_row else []
         if spare > 2:
             lines.append(self._rest(detail, columns))
+        lines += watched
+        if spare > 2:
             room = rows - len(lines) - 1
             lines += [[] for _ in range(room)]
             if room > 1:
@@ -227,6 +230,26 @@ class NextTokenPane(Pane):
         if room > 2:
             line.append(Segment(" " + bar(prob, room - 1), self.palette.by_prob(prob)))
         return line
+
+    def _watched(self, detail: Detail, columns: int, most: int) -> list[Line]:
+        """The watched tokens with probability and rank, wherever they stand in the order."""
+        watched = detail.predicted.watched
+        if watched is None:
+            return []
+        piece, room = self._sizes(columns)
+        lines: list[Line] = []
+        for row in watched.rows()[: max(most, 0)]:
+            prob = math.exp(min(row.logit - detail.predicted.logsumexp, 0.0))
+            chosen = detail.stepped is not None and row.id == detail.stepped.id
+            name = fit(token(row.piece), piece)
+            rank = fit(SafeText(f"#{row.rank}"), 9, right=True)
+            value = SafeText("masked") if row.logit == -math.inf else percent(prob)
+            words = f"{'●' if chosen else ' '}  ◎ {name}{fit(value, 8, right=True)}{rank}"
+            line = [Segment(words, self.palette.chosen if chosen else self.palette.accent)]
+            if room > 2:
+                line.append(Segment(" " + bar(prob, room - 1), self.palette.by_prob(prob)))
+            lines.append(line)
+        return lines
 
     def _rest(self, detail: Detail, columns: int) -> Line:
         """The mass outside the candidates."""

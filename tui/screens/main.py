@@ -10,7 +10,6 @@ from textual import events, on, work
 from textual.app import ComposeResult
 from textual.containers import Container
 from textual.content import Content
-from textual.screen import Screen
 from textual.widget import Widget
 
 from engine_daemon.errors import InspectError
@@ -23,6 +22,7 @@ from tui.openings import Openings
 from tui.panes import PANES
 from tui.panes.base import Pane
 from tui.panes.next_token import NextTokenPane
+from tui.screens.breakpoint_keys import BreakpointKeys
 from tui.screens.glance import Glance
 from tui.screens.keys import KeysBar
 from tui.screens.status import StatusBar
@@ -42,7 +42,7 @@ _FORCING: Final = ("main.choose", "next.force")
 _MOST_STEPS: Final = 99_999
 
 
-class MainScreen(Screen[None]):
+class MainScreen(BreakpointKeys):
     """Everything of one session at once."""
 
     BINDINGS = bindings("main")

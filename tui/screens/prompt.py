@@ -5,6 +5,7 @@ Gives back an `Open` command; sends nothing itself.
 
 from collections.abc import Awaitable, Callable
 
+from msgspec.structs import replace
 from textual import work
 from textual.app import ComposeResult
 from textual.containers import Vertical
@@ -119,18 +120,7 @@ class PromptScreen(ModalScreen[Open | None]):
         except InspectError as error:
             self._say(show_text(error.message), wrong=True)
             return
-        template = self._template
-        self.dismiss(
-            Open(
-                prompt=spec,
-                sampler=sampler,
-                candidates=template.candidates,
-                cache_mode=template.cache_mode,
-                max_steps=template.max_steps,
-                limit_tokens=template.limit_tokens,
-                run_to=0,
-            )
-        )
+        self.dismiss(replace(self._template, prompt=spec, sampler=sampler, title="", run_to=0))
 
     def action_cancel(self) -> None:
         """Leave without a session."""

@@ -8,11 +8,13 @@ from typing import ClassVar
 
 from rich.segment import Segment
 
+from engine_daemon.protocol.events import Stopped
 from engine_daemon.protocol.state import EngineState
 from tui.panes.base import Line, Pane, spread
 from tui.text import SafeText, clip, show_text, size, width
 
 _TRACK = 20
+_LONGEST_WHY = 40
 _WORDS = {
     "waiting": "… WAITING",
     "paused": "‖ PAUSED",
@@ -114,11 +116,19 @@ class StatusBar(Pane):
             line.append(Segment(f" {place.reason}", palette.accent))
         if self.view.cursor is not None:
             line.append(Segment(f" step {self.view.at} of {self.view.head}", palette.accent))
+        elif columns.stop is not None and columns.stop.condition is not None:
+            line.append(Segment(f" {self._why(columns.stop)}", palette.accent))
         elif status == "ended" and hint:
             line.append(Segment(self._how_on(), palette.muted))
         elif columns.stop is not None and columns.stop.reason not in _SILENT:
-            line.append(Segment(f" {columns.stop.reason.replace('_', ' ')}", palette.accent))
+            line.append(Segment(f" {self._why(columns.stop)}", palette.accent))
         return line
+
+    def _why(self, stop: Stopped) -> SafeText:
+        """Why it stands; of a condition also what it says."""
+        if stop.condition is None:
+            return SafeText(stop.reason.replace("_", " "))
+        return clip(show_text(f"condition {stop.condition}: {stop.source}"), _LONGEST_WHY)
 
     def _how_on(self) -> str:
         """How far it came, and what leads on from its end."""

@@ -9,6 +9,7 @@ from typing import Final
 
 DOT: Final = "•"
 MARK: Final = "×"
+STOP: Final = "◆"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,132 @@
+"""Breakpoints: type a condition that stops the session, look at those in force, remove one.
+
+Says what is wrong with a condition in place, with a caret under the fault. What a condition means
+is `engine_daemon.conditions`'; the daemon is asked through the control.
+"""
+
+from textual import work
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Input, OptionList, Static
+from textual.widgets.option_list import Option
+
+from engine_daemon.conditions.faults import ConditionError
+from engine_daemon.errors import InspectError
+from tui.control import Control
+from tui.keymap import bindings
+from tui.screens.keys import KeysBar
+from tui.text import SafeText, show_text
+from tui.view import View
+
+_HINT = 'entropy>3 · p(eos)>0.5 · token=" Ku" · text~"def" · ms>3x · and or not'
+_NONE = "No breakpoint yet"
+
+
+class BreakpointsScreen(ModalScreen[str | None]):
+    """One line to type into, and the list. Gives back what was added, for a message."""
+
+    BINDINGS = bindings("breakpoints")
+
+    def __init__(self, view: View, control: Control) -> None:
+        super().__init__()
+        self._view = view
+        self._control = control
+        self._numbers: list[int] = []
+        self._removed: set[int] = set()
+        self._looked_at: str | None = None
+
+    def compose(self) -> ComposeResult:
+        """The line, what is wrong with it, the list."""
+        with Vertical(id="breakpoints", classes="dialog") as box:
+            box.border_title = "BREAKPOINTS"
+            yield Input(placeholder="stop where …", id="condition", compact=True)
+            yield Static(Content(_HINT), id="complaint")
+            yield OptionList(id="condition-list")
+            yield KeysBar(["breakpoints"])
+
+    def on_mount(self) -> None:
+        """The line has the focus."""
+        self._list()
+        self.query_one(Input).focus()
+
+    def _list(self) -> None:
+        columns = self._view.columns
+        self._numbers = [n for n in columns.conditions if n not in self._removed]
+        rows = [self._row(number) for number in self._numbers]
+        choices = self.query_one(OptionList)
+        choices.clear_options()
+        choices.add_options(rows or [Option(Content(_NONE), disabled=True)])
+        choices.highlighted = 0 if rows else None
+
+    def _row(self, number: int) -> Option:
+        columns = self._view.columns
+        source = show_text(columns.conditions[number].source)
+        hits = sum(fired == number for _, fired in columns.fired)
+        note = f"  hit {hits}×" if hits else ""
+        if number in columns.disabled:
+            note = f"  off: {show_text(columns.disabled[number])}"
+        return Option(Content(f"{number:>3}  {source}{note}"))
+
+    def _say(self, words: str, *, wrong: bool) -> None:
+        lines = [show_text(line) for line in words.split("\n")]
+        complaint = self.query_one("#complaint", Static)
+        complaint.update(Content("\n".join(lines)))
+        complaint.set_class(wrong, "wrong")
+
+    def _wrong(self, error: InspectError) -> None:
+        """The source with its caret first: it stands right under the line."""
+        self._say("\n".join(filter(None, (error.picture, error.message, error.hint))), wrong=True)
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Another text: what was wrong with the last one is of no use. (The change of a text that
+        was entered at once is told after it was looked at.)"""
+        if event.value != self._looked_at:
+            self._say(_HINT, wrong=False)
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """The line takes enter itself, in the order of what was typed."""
+        event.stop()
+        self.action_add()
+
+    def action_add(self) -> None:
+        """Check here, then ask the daemon."""
+        source = self._looked_at = self.query_one(Input).value
+        try:
+            from engine_daemon.conditions.parser import parse
+
+            parse(source)
+        except ConditionError as error:
+            self._wrong(error)
+            return
+        self._add(source)
+
+    @work(exclusive=True, group="breakpoints", exit_on_error=False)
+    async def _add(self, source: str) -> None:
+        try:
+            await self._control.add_condition(source)
+        except InspectError as error:
+            self._wrong(error)
+            return
+        self.dismiss(SafeText(f"stops at {show_text(source)}"))
+
+    def action_remove(self) -> None:
+        """Forget the highlighted one."""
+        index = self.query_one(OptionList).highlighted
+        if index is not None and index < len(self._numbers):
+            self._remove(self._numbers[index])
+
+    @work(exclusive=True, group="breakpoints", exit_on_error=False)
+    async def _remove(self, number: int) -> None:
+        try:
+            await self._control.remove_condition(number)
+        except InspectError as error:
+            self._wrong(error)
+            return
+        self._removed.add(number)
+        self._list()
+
+    def action_cancel(self) -> None:
+        """Back to the main screen."""
+        self.dismiss(None)
