@@ -155,8 +155,11 @@ class CacheReport(Record, frozen=True, kw_only=True):
 
 
 class Restored(Record, frozen=True, kw_only=True):
-    """How a distribution came back: `method` (`prefill`, `snapshot`, `crop`), positions re-read
-    and milliseconds."""
+    """How a distribution came back: `method`, positions re-read and milliseconds.
+
+    `prefill`: everything was read again; `snapshot`, `crop`: the cache was taken back; `row`: the
+    logits were still held and nothing was read.
+    """
 
     method: str
     replayed: int
@@ -168,3 +171,33 @@ class Work(Record, frozen=True, kw_only=True):
 
     flops: int
     bytes_moved: int
+
+
+class TokenFigure(Record, frozen=True, kw_only=True):
+    """One token in a kept row. `logprob` raw; `final_logprob` under the sampler in force.
+
+    `count` only where draws were counted.
+    """
+
+    id: int
+    piece: bytes
+    special: bool
+    logit: float
+    logprob: float
+    final_logprob: float
+    rank: int
+    count: int | None = None
+
+
+class StepFigures(Record, frozen=True, kw_only=True):
+    """A kept row under some sampler, as `Predicted` tells it; `picked` is what it would append
+    and `draw` the number it used (None when greedy)."""
+
+    candidates: Candidates
+    ties_cut: bool
+    entropy_bits: float
+    logsumexp: float
+    margin: float
+    tail_prob: float
+    picked: TokenFigure
+    draw: float | None = None

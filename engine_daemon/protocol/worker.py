@@ -6,14 +6,24 @@ Same envelope as viewers use, on the daemon's inner socket. Knows no sockets.
 from typing import Literal
 
 from engine_daemon.protocol.commands import Message
-from engine_daemon.protocol.values import ModelInfo, PromptSpec, Record, Sampler
+from engine_daemon.protocol.values import (
+    ModelInfo,
+    PromptSpec,
+    Record,
+    Sampler,
+    StepFigures,
+    TokenFigure,
+)
 
 
 class EngineOptions(Record, frozen=True, kw_only=True):
     """What the worker is to load and how; the `daemon start` options of the same names.
 
     `model` is a name, a directory or a `.gguf` file; `cache_dir` where converted models lie.
-    `devices` empty = choose. `max_context` None = the model's.
+    `devices` empty = choose. `max_context` None = the model's. `rows_bytes`: how much host memory
+    logits rows of past steps may take; `cache_bytes`: the budget of caches on the device;
+    `snapshot_every`: steps between two snapshots of state that cannot be cropped. None = a
+    default.
     """
 
     backend: str = "hf"
@@ -24,6 +34,9 @@ class EngineOptions(Record, frozen=True, kw_only=True):
     tp: int = 1
     max_context: int | None = None
     cache_dir: str = ""
+    rows_bytes: int | None = None
+    cache_bytes: int | None = None
+    snapshot_every: int | None = None
 
 
 # Any child → hub ------------------------------------------------------------------------------
@@ -92,11 +105,15 @@ class Halt(Message, frozen=True, kw_only=True):
 
 
 class ForceId(Message, frozen=True, kw_only=True):
-    """Commit `id` at the pending step, forward, stand: `Stepped`, `Predicted`, `Stopped{goal}`."""
+    """Commit `id` at the pending step, forward, stand: `Stepped`, `Predicted`, `Stopped{goal}`.
+
+    `then`: ids to commit after it in the same way (a u32 column).
+    """
 
     session: str
     id: int
     cause: bytes | None = None
+    then: bytes = b""
 
 
 class Resample(Message, frozen=True, kw_only=True):
@@ -106,6 +123,48 @@ class Resample(Message, frozen=True, kw_only=True):
     sampler: Sampler
     salt: int
     cause: bytes | None = None
+
+
+class Move(Message, frozen=True, kw_only=True):
+    """The session's sequence is the prompt and `ids` from here on, as `branch`.
+
+    `look`: answered by `Predicted`, without a forward where the row is still held; else whatever
+    comes next brings it. `ended`: why the sequence ended there, if it did.
+    """
+
+    session: str
+    branch: int
+    ids: bytes
+    sampler: Sampler
+    salt: int
+    look: bool
+    ended: Literal["eos", "length", "context"] | None = None
+    cause: bytes | None = None
+
+
+class MakeRow(Message, frozen=True, kw_only=True):
+    """Make the logits row after the prompt and `ids` again: `Recomputed{branch, step}`."""
+
+    session: str
+    branch: int
+    ids: bytes
+    cause: bytes | None = None
+
+
+class AskRow(Message, frozen=True, kw_only=True):
+    """A read of the kept row after the prompt and `ids`. Answered by `RowAnswer`.
+
+    `tokens`: the figures of these; `n`: so many draws counted, with salts from `salt` on;
+    neither: the row under `sampler`.
+    """
+
+    ask: int
+    session: str
+    ids: bytes
+    sampler: Sampler
+    salt: int
+    tokens: list[int] | None = None
+    n: int | None = None
 
 
 class Drop(Message, frozen=True, kw_only=True):
@@ -169,6 +228,16 @@ class EventOut(Message, frozen=True, kw_only=True):
     event: bytes
 
 
+class RowAnswer(Message, frozen=True, kw_only=True):
+    """To `AskRow`: `code` is `gone` or `bad_arg` when there is none."""
+
+    ask: int
+    code: str = ""
+    message: str = ""
+    tokens: list[TokenFigure] | None = None
+    figures: StepFigures | None = None
+
+
 class Alive(Message, frozen=True, kw_only=True):
     """Progress counter and phase, for the watchdog."""
 
@@ -228,6 +297,9 @@ TO_CHILD: dict[str, type[Message]] = {
     "force": ForceId,
     "resample": Resample,
     "drop": Drop,
+    "move": Move,
+    "make_row": MakeRow,
+    "ask_row": AskRow,
     "seen": Seen,
     "dump_stacks": DumpStacks,
     "load_tokenizer": LoadTokenizer,
@@ -240,6 +312,7 @@ FROM_CHILD: dict[str, type[Message]] = {
     "engine_ready": EngineReady,
     "load_failed": LoadFailed,
     "event": EventOut,
+    "row_answer": RowAnswer,
     "alive": Alive,
     "stacks": Stacks,
     "tokenizer_ready": TokenizerReady,
