@@ -6,6 +6,8 @@ logged and handed to the engine side. Knows no sockets.
 
 from typing import Final, Protocol, assert_never
 
+from engine_daemon.hub import branching
+from engine_daemon.hub.refusing import Rejected, log_command
 from engine_daemon.hub.sessions import Session, SessionStore, stamp
 from engine_daemon.protocol import commands as cmd
 from engine_daemon.protocol import events as ev
@@ -13,17 +15,6 @@ from engine_daemon.protocol.commands import At
 from engine_daemon.protocol.values import Sampler
 
 MAX_SEED: Final = 2**64 - 1
-
-
-class Rejected(Exception):
-    """A command that is not accepted; `code` as in `protocol.commands.Reply`."""
-
-    def __init__(self, code: str, message: str, hint: str = "", at: At | None = None) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
-        self.hint = hint
-        self.at = at
 
 
 class Engine(Protocol):
@@ -37,8 +28,16 @@ class Engine(Protocol):
         """Commit until pending at `step`."""
         ...
 
-    def force(self, session: Session, token_id: int, cause: bytes) -> None:
-        """Commit this id at the pending step."""
+    def force(self, session: Session, ids: list[int], cause: bytes) -> None:
+        """Commit these ids from the pending step on."""
+        ...
+
+    def move(self, session: Session, cause: bytes, *, look: bool) -> None:
+        """Bring the worker to the path the session stands on; `look`: and have it predict."""
+        ...
+
+    def make_row(self, session: Session, branch: int, step: int, cause: bytes) -> None:
+        """Make the row of a recorded step again."""
         ...
 
     def resample(self, session: Session, cause: bytes) -> None:
@@ -108,12 +107,27 @@ def obey(
             _run_to(session, engine, step, at, who, cause)
         case cmd.Pause():
             _pause(session, engine, who, cause)
-        case cmd.Force(id=token_id):
-            _force(session, engine, token_id, at, who, cause)
-        case cmd.SetSampler(sampler=sampler):
-            _set_sampler(session, engine, sampler, at, who, cause)
+        case cmd.Force():
+            _check_standing(session, engine, at)
+            branching.force(session, engine, [command.id], command, who, cause)
+        case cmd.ForceText():
+            _check_standing(session, engine, at)
+            branching.force(session, engine, command.ids, command, who, cause)
+        case cmd.SetSampler():
+            check_sampler(command.sampler)
+            _check_standing(session, engine, at)
+            branching.set_sampler(session, engine, command, who, cause)
+        case cmd.Resample():
+            _check_standing(session, engine, at)
+            branching.resample(session, engine, command, who, cause)
+        case cmd.Switch(branch=branch):
+            _check_standing(session, engine, at)
+            branching.switch(session, engine, branch, who, cause)
+        case cmd.Recompute():
+            _check_standing(session, engine, at)
+            branching.recompute(session, engine, command, who, cause)
         case cmd.Close(by=by):
-            _log(session, "close", who, cause)
+            log_command(session, "close", who, cause)
             engine.drop(session)
             session.close(by, now, cause)
         case cmd.Open() | cmd.StopDaemon():
@@ -141,28 +155,6 @@ def check_sampler(sampler: Sampler) -> None:
 
 def _title(text: bytes) -> str:
     return " ".join(text.decode("utf-8", "replace").split())
-
-
-def _log(
-    session: Session,
-    op: str,
-    who: str,
-    cause: bytes,
-    goal: int | None = None,
-    token_id: int | None = None,
-) -> None:
-    place = session.columns.place
-    session.append(
-        ev.Commanded(
-            op=op,
-            who=who,
-            goal=goal,
-            id=token_id,
-            branch=place.branch,
-            step=place.step,
-            **stamp(cause),
-        )
-    )
 
 
 def _check_at(session: Session, at: At | None) -> None:
@@ -199,50 +191,17 @@ def _run_to(
     lowest = place.step + (place.kind == "pending")
     if step is not None and step < lowest:
         raise Rejected("bad_arg", f"the session is already at step {place.step}")
-    _log(session, "run_to", who, cause, goal=step)
+    log_command(session, "run_to", who, cause, goal=step)
     engine.go(session, step, cause)
 
 
 def _pause(session: Session, engine: Engine, who: str, cause: bytes) -> None:
     match session.columns.status:
         case "running":
-            _log(session, "pause", who, cause)
+            log_command(session, "pause", who, cause)
             engine.halt(session, cause)
         case "waiting":
-            _log(session, "pause", who, cause)
+            log_command(session, "pause", who, cause)
             session.goal = 0
         case _:
             pass  # it stands already: accepted, nothing happens
-
-
-def _check_pending(session: Session) -> None:
-    if session.columns.place.kind != "pending":
-        raise Rejected(
-            "bad_arg", "no distribution is pending here", "Step once to get the next distribution"
-        )
-
-
-def _force(
-    session: Session, engine: Engine, token_id: int, at: At | None, who: str, cause: bytes
-) -> None:
-    _check_standing(session, engine, at)
-    _check_pending(session)
-    vocabulary = engine.vocabulary()
-    if token_id < 0 or (vocabulary is not None and token_id >= vocabulary):
-        raise Rejected("bad_arg", f"{token_id} is no token id; the vocabulary has {vocabulary}")
-    _log(session, "force", who, cause, token_id=token_id)
-    engine.force(session, token_id, cause)
-
-
-def _set_sampler(
-    session: Session, engine: Engine, sampler: Sampler, at: At | None, who: str, cause: bytes
-) -> None:
-    check_sampler(sampler)
-    _check_standing(session, engine, at)
-    place = session.columns.place
-    _log(session, "set_sampler", who, cause)
-    session.append(
-        ev.SamplerSet(sampler=sampler, branch=place.branch, step=place.step, **stamp(cause))
-    )
-    if place.kind == "pending":
-        engine.resample(session, cause)

@@ -14,8 +14,9 @@ from typing import Final, assert_never
 import zmq
 
 from engine_daemon import __version__
-from engine_daemon.hub.control import Rejected, obey, open_session
+from engine_daemon.hub.control import obey, open_session
 from engine_daemon.hub.fanout import next_batch
+from engine_daemon.hub.refusing import Rejected
 from engine_daemon.hub.sessions import Session, SessionStore
 from engine_daemon.hub.viewers import QUIET_S, SILENT_S, Following, Viewer
 from engine_daemon.hub.workers import EngineSide

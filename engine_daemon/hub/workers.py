@@ -16,7 +16,7 @@ import zmq
 
 from engine_daemon.config import DaemonOptions
 from engine_daemon.hub.children import Child, Ending, end_all
-from engine_daemon.hub.control import Rejected
+from engine_daemon.hub.refusing import Rejected
 from engine_daemon.hub.seats import Seats
 from engine_daemon.hub.sessions import SessionStore
 from engine_daemon.paths import Paths

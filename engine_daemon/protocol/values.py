@@ -141,7 +141,9 @@ class CacheReport(Record, frozen=True, kw_only=True):
 
     `tokens` positions held; `growing_bytes` what they occupy in the key/value buffers;
     `fixed_bytes` recurrent and convolution state; `allocated_bytes` all buffers;
-    `capacity_tokens` positions that fit in them; `limit_tokens` the session's limit.
+    `capacity_tokens` positions that fit in them; `limit_tokens` the session's limit. Beside them
+    `parked_bytes` of branches that were left, `snapshot_bytes` to go back to, and `rows_bytes` of
+    logits of past steps (host memory, all sessions).
     None where the backend cannot tell.
     """
 
@@ -152,6 +154,9 @@ class CacheReport(Record, frozen=True, kw_only=True):
     allocated_bytes: int | None = None
     capacity_tokens: int | None = None
     limit_tokens: int | None = None
+    parked_bytes: int | None = None
+    snapshot_bytes: int | None = None
+    rows_bytes: int | None = None
 
 
 class Restored(Record, frozen=True, kw_only=True):

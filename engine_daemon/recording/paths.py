@@ -4,10 +4,10 @@ Whoever asks by step sees the branch the session stands on. The other branches k
 aside; going to one moves rows, copies no events and computes nothing. Knows no events' order.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
-from engine_daemon.protocol.events import How, Predicted, Stopped, StepStop
+from engine_daemon.protocol.events import How, Predicted, StepStop, Stopped
 from engine_daemon.protocol.values import Sampler
 from engine_daemon.recording.rows import Flag, Rows
 
@@ -22,7 +22,7 @@ class End:
     seq_pending: int | None = None
     last_stop: StepStop | None = None
     stop: Stopped | None = None
-    sampler: Sampler = Sampler()
+    sampler: Sampler = field(default_factory=Sampler)
     salt: int = 0
 
 

@@ -4,9 +4,11 @@ Full-attention layers keep preallocated buffers and hand attention a slice of th
 kinds of layer keep transformers' own state. Knows no sessions, budgets or models.
 """
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
+import torch
 from torch import Tensor
 from transformers.cache_utils import (
     Cache,
@@ -18,6 +20,9 @@ from transformers.cache_utils import (
 
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.protocol.values import CacheReport
+from engine_daemon.worker.backends.base import Back
+from engine_daemon.worker.common import common
+from engine_daemon.worker.tails import Snapshots, Tail, snapshot_of
 
 SMALLEST_CAPACITY = 256
 """Positions of the first allocation, before it doubles."""
@@ -50,18 +55,35 @@ class GrowingLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untyp
         """Make room for `positions` in all: doubling, up to the limit."""
         if not self.is_initialized or positions <= self.capacity:
             return
+        wanted = self._wanted(positions)
+        self.keys = self._grown(self.keys, wanted)
+        self.values = self._grown(self.values, wanted)
+
+    def _wanted(self, positions: int) -> int:
         wanted = max(SMALLEST_CAPACITY, 2 * self.capacity)
         while wanted < positions:
             wanted *= 2
-        if self._limit is not None:
-            wanted = max(positions, min(wanted, self._limit))
-        self.keys = self._grown(self.keys, wanted)
-        self.values = self._grown(self.values, wanted)
+        return wanted if self._limit is None else max(positions, min(wanted, self._limit))
 
     def _grown(self, buffer: Tensor, capacity: int) -> Tensor:
         grown = buffer.new_empty((*buffer.shape[:-2], capacity, buffer.shape[-1]))
         grown[..., : self.length, :] = buffer[..., : self.length, :]
         return grown
+
+    def growth(self, positions: int) -> int:
+        """Bytes that `reserve` would allocate."""
+        if not self.is_initialized or positions <= self.capacity:
+            return 0
+        each = sum(x.numel() // max(1, x.shape[-2]) * x.itemsize for x in self.buffers())
+        return each * self._wanted(positions)
+
+    def put(self, start: int, keys: Tensor, values: Tensor) -> None:
+        """Write states at positions from `start` on; they are the last ones then."""
+        end = start + keys.shape[-2]
+        self.reserve(end)
+        self.keys[..., start:end, :] = keys
+        self.values[..., start:end, :] = values
+        self.length = end
 
     def update(
         self,
@@ -128,6 +150,10 @@ class TransformersCache(Cache):  # type: ignore[misc]  # transformers is untyped
         for layer in self.growing():
             layer.reserve(positions)
 
+    def growth(self, positions: int) -> int:
+        """Bytes that `reserve` would allocate."""
+        return sum(layer.growth(positions) for layer in self.growing())
+
 
 def layer_tensors(layer: object) -> Iterator[Tensor]:
     """Key and value tensors that a layer of transformers' own holds."""
@@ -153,11 +179,15 @@ def storage_bytes(tensors: Sequence[Tensor]) -> int:
 class HfCache:
     """The cache of one session. In mode `none` it remembers the ids and keeps no tensors.
 
-    `make_layers` gives empty layers, which hold nothing before their first forward.
+    `make_layers` gives empty layers, which hold nothing before their first forward. `ids` are
+    those that are held; `tails` the ends of paths that were left, the latest last.
     """
 
     def __init__(
-        self, mode: Literal["kv", "none"], make_layers: Callable[[], TransformersCache]
+        self,
+        mode: Literal["kv", "none"],
+        make_layers: Callable[[], TransformersCache],
+        snapshot_every: int | None = None,
     ) -> None:
         self.mode = mode
         self.layers = make_layers()
@@ -165,6 +195,9 @@ class HfCache:
         self.tokens = 0
         self._make_layers = make_layers
         self._lost = False
+        self.tails: list[Tail] = []
+        self.snapshots = Snapshots(snapshot_every)
+        self._snapshot_at: int | None = None
 
     def check(self) -> None:
         """InspectError (`engine`) when a failed forward left the cache unusable."""
@@ -185,6 +218,119 @@ class HfCache:
         self.layers = self._make_layers()
         self._lost = self.tokens > 0
 
+    # Going back -------------------------------------------------------------------------------
+
+    def _stateful(self) -> dict[int, object]:
+        """Layers that cannot be cropped, by their number."""
+        return {
+            number: layer
+            for number, layer in enumerate(self.layers.layers)
+            if not isinstance(layer, (GrowingLayer, DummyLayer))
+        }
+
+    def before_step(self) -> None:
+        """One more id is about to be read: take a snapshot when one is due.
+
+        The first is due at the prompt's end.
+        """
+        last, stateful = self._snapshot_at, self._stateful()
+        due = last is None or self.tokens - last >= self.snapshots.every
+        if self.mode == "none" or not self.tokens or not stateful or not due:
+            return
+        with torch.inference_mode():
+            self.snapshots.add(snapshot_of(stateful, self.ids))
+        self._snapshot_at = self.tokens
+
+    def go_back(self, ids: Sequence[int]) -> Back:
+        """See `backends.base.SessionCache`. Growing layers are cropped; for the others the nearest
+        snapshot is taken."""
+        same = common(self.ids, ids)
+        if self.mode == "none":
+            touched = same < self.tokens
+            self.ids, self.tokens = self.ids[:same], same
+            return Back(same, "crop" if touched else None)
+        with torch.inference_mode():
+            return self._go_back(list(ids), same)
+
+    def _go_back(self, ids: list[int], same: int) -> Back:
+        held, stateful, growing = self.tokens, self._stateful(), list(self.layers.growing())
+        left = same < held
+        if left:
+            self._park(same, stateful)
+        reach = self._unpark(ids, same) if growing else len(ids)
+        at, method = reach, "crop"
+        if stateful and (left or reach > held):
+            at, method = self._restore(ids, reach, None if left else held), "snapshot"
+        for layer in growing:
+            layer.length = min(layer.length, at)
+        self.ids, self.tokens, self._lost = ids[:at], at, False
+        self._snapshot_at = at if stateful and at else self._snapshot_at
+        self.tails = [tail for tail in self.tails if common(tail.ids, self.ids) < len(tail.ids)]
+        if at == 0 and (held or left):
+            self.layers = self._make_layers()
+            self._snapshot_at = None
+            return Back(0, "prefill")
+        if not left and at == held:
+            return Back(at, None)
+        return Back(at, "snapshot" if method == "snapshot" else "crop")
+
+    def _park(self, start: int, stateful: dict[int, object]) -> None:
+        """Put aside what is held from position `start` on."""
+        pairs = [
+            (
+                layer.keys[..., start : self.tokens, :].clone(),
+                layer.values[..., start : self.tokens, :].clone(),
+            )
+            for layer in self.layers.growing()
+        ]
+        state = snapshot_of(stateful, self.ids) if stateful else None
+        self.tails.append(Tail(self.ids, start, pairs, state))
+        for layer in self.layers.growing():
+            layer.length = start
+
+    def _unpark(self, ids: list[int], held: int) -> int:
+        """Append from tails what follows the first `held` of `ids`; positions held then."""
+        while self.tails:
+            tail = max(self.tails, key=lambda t: t.reach(ids, held))
+            reach = tail.reach(ids, held)
+            if reach == held:
+                break
+            part = slice(held - tail.start, reach - tail.start)
+            for layer, (keys, values) in zip(self.layers.growing(), tail.pairs, strict=True):
+                layer.put(held, keys[..., part, :], values[..., part, :])
+            held = reach
+        return held
+
+    def _restore(self, ids: list[int], most: int, now: int | None) -> int:
+        """Layers that cannot be cropped, as they were at the nearest position; that position.
+
+        `now`: where they stand and may stay, when that is on the way.
+        """
+        states = [tail.state for tail in self.tails if tail.state is not None]
+        best = self.snapshots.best(ids, most, states)
+        if best is None or (now is not None and now >= best.position):
+            return now or 0
+        for number, layer in best.layers.items():
+            self.layers.layers[number] = copy.deepcopy(layer)
+        return best.position
+
+    def release_tail(self) -> int:
+        """Move the oldest tail to the host, or drop it when it is there; device bytes freed."""
+        for tail in self.tails:
+            if not tail.on_host:
+                size = tail.bytes
+                tail.to_host()
+                return size
+        return self.tails.pop(0).bytes if self.tails else 0
+
+    def parked_bytes(self) -> int:
+        """What tails hold."""
+        return sum(tail.bytes for tail in self.tails)
+
+    def need(self, more: int) -> int:
+        """Bytes that reading `more` positions allocates."""
+        return self.layers.growth(self.tokens + more) if self.mode == "kv" else 0
+
     def report(self, limit_tokens: int | None) -> CacheReport:
         """Bytes and positions, from the real tensors.
 
@@ -204,6 +350,8 @@ class HfCache:
             allocated_bytes=storage_bytes([*buffers, *windows, *states]),
             capacity_tokens=min((layer.capacity for layer in growing), default=None),
             limit_tokens=limit_tokens,
+            parked_bytes=self.parked_bytes(),
+            snapshot_bytes=self.snapshots.bytes,
         )
 
     def free(self) -> None:
@@ -211,3 +359,6 @@ class HfCache:
         self.layers = self._make_layers()
         self.ids = []
         self.tokens = 0
+        self.tails.clear()
+        self.snapshots.clear()
+        self._snapshot_at, self._lost = None, False

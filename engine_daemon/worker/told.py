@@ -6,7 +6,15 @@ Knows the shape of events; nothing of when they are sent.
 import time
 from typing import TypedDict
 
-from engine_daemon.protocol.events import Predicted, Stepped, StepStop, Stopped, StopReason
+from engine_daemon.protocol.events import (
+    Predicted,
+    Recomputed,
+    Stepped,
+    StepStop,
+    Stopped,
+    StopReason,
+)
+from engine_daemon.protocol.values import Restored
 from engine_daemon.worker.decode import Append, DecodeSession, Prediction
 
 
@@ -82,6 +90,11 @@ def stopped(
         need_bytes=need_bytes,
         have_bytes=have_bytes,
     )
+
+
+def recomputed(branch: int, step: int, restored: Restored, cause: bytes | None) -> Recomputed:
+    """The row of a recorded step is there again."""
+    return Recomputed(**_stamp(branch, step, cause), restored=restored)
 
 
 def _stamp(branch: int, step: int, cause: bytes | None) -> _Stamp:

@@ -44,13 +44,13 @@ _FIGURES: Final = v.StepFigures(
 _IDS: Final = pack_ints("I", [1, 900])
 
 
-
 BRANCHES: Final[dict[str, msgspec.Struct]] = {
+    "CacheReport-2": v.CacheReport(
+        mode="kv", parked_bytes=4096, snapshot_bytes=1024, rows_bytes=98_304
+    ),
     "TokenFigure": _TOKEN,
     "StepFigures": _FIGURES,
-    "Branched": e.Branched(
-        t_ns=5, wall_ns=6, branch=2, step=5, cause=_CMD, parent=1
-    ),
+    "Branched": e.Branched(t_ns=5, wall_ns=6, branch=2, step=5, cause=_CMD, parent=1),
     "Switched": e.Switched(t_ns=5, wall_ns=6, branch=1, step=9, cause=_CMD),
     "Recomputed": e.Recomputed(
         t_ns=5,
