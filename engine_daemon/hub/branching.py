@@ -44,7 +44,7 @@ class Engine(Protocol):
 Aimed = cmd.Force | cmd.ForceText | cmd.SetSampler | cmd.Resample | cmd.Recompute
 
 
-def target(session: Session, branch: int | None, step: int | None) -> tuple[int, int]:
+def place_of(session: Session, branch: int | None, step: int | None) -> tuple[int, int]:
     """The branch and step that are meant. Raises `Rejected` when there are none such."""
     columns = session.columns
     branch = columns.branch if branch is None else branch
@@ -54,7 +54,14 @@ def target(session: Session, branch: int | None, step: int | None) -> tuple[int,
     at = length if step is None else step
     if not 0 <= at <= length:
         raise Rejected("bad_arg", f"branch {branch} has no step {at}; it has {length}")
-    if at == length and branch != columns.branch:
+    return branch, at
+
+
+def target(session: Session, branch: int | None, step: int | None) -> tuple[int, int]:
+    """`place_of` for what changes the session: the end of another branch is out of reach."""
+    branch, at = place_of(session, branch, step)
+    columns = session.columns
+    if branch != columns.branch and at == len(columns.path(branch)):
         raise Rejected("bad_arg", f"the session does not stand on branch {branch}", "Switch first")
     return branch, at
 
@@ -186,6 +193,6 @@ def recompute(
     session: Session, engine: Engine, command: cmd.Recompute, who: str, cause: bytes
 ) -> None:
     """Make a row again; outcome `Recomputed`."""
-    branch, step = target(session, command.branch, command.step)
+    branch, step = place_of(session, command.branch, command.step)
     log_command(session, "recompute", who, cause)
     engine.make_row(session, branch, step, cause)

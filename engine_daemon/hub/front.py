@@ -249,6 +249,11 @@ class Front:
                 self._engine.seats.encoder.encode(prompt, self._encode_answer(viewer, number))
             case cmd.AskStacks():
                 self._engine.stacks(self._stacks_answer(viewer, number))
+            case cmd.AskToken() | cmd.AskWhatIf() | cmd.AskPreview() | cmd.AskReroll():
+                session = self._store.get(message.session)
+                self._engine.reads.ask(
+                    session, message.ask, lambda answer: self._send(viewer, answer, re=number)
+                )
             case _:
                 assert_never(message.ask)
 

@@ -149,13 +149,16 @@ class Seats:
         return session.placed
 
     def _log(self, session: Session, packed: bytes) -> None:
+        was_waiting = session.columns.status == "waiting"
         try:
             event = session.append_packed(packed)
         except LogFull as error:
             self._disk_failed(session, error)
             return
         columns = session.columns
+        # Paused before the first distribution, or on a branch that has just begun.
         stands = columns.status == "paused" and columns.stop is None
+        stands = stands or (was_waiting and session.goal == 0)
         if isinstance(event, ev.Predicted) and event.branch == columns.branch and stands:
             self.log_stop(session, "goal", "", event.cause)
         if isinstance(event, ev.Stopped) and event.reason in ("no_memory", "error"):

@@ -163,7 +163,7 @@ class Columns(Paths):
         if event.op in _MOVING:
             self.goal = event.goal
             self._running = not (event.op == "open" and event.goal == 0)
-            self.stop = None
+            self._stood, self.stop = self.stop or self._stood, None
 
     def _branch(self, event: Branched) -> None:
         """The path up to the step is the parent's; nothing stands there before a `Predicted`."""

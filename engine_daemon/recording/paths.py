@@ -66,6 +66,7 @@ class Paths(Rows):
         self.seq_pending: int | None = None
         self.last_stop: StepStop | None = None
         self.stop: Stopped | None = None
+        self._stood: Stopped | None = None
         self.sampler = Sampler()
         self.salt = 0
         self.last_salt = 0
@@ -208,13 +209,13 @@ class Paths(Rows):
         found.rest = Rows()
 
     def _end(self) -> End:
-        return End(
-            self.pending, self.seq_pending, self.last_stop, self.stop, self.sampler, self.salt
-        )
+        # The command that leaves a branch has set it in motion: it stands as it stood before.
+        stop = self.stop or self._stood
+        return End(self.pending, self.seq_pending, self.last_stop, stop, self.sampler, self.salt)
 
     def _stand(self, end: End) -> None:
         self.pending, self.seq_pending = end.pending, end.seq_pending
-        self.last_stop, self.stop = end.last_stop, end.stop
+        self.last_stop, self.stop, self._stood = end.last_stop, end.stop, None
         self.sampler, self.salt = end.sampler, end.salt
 
 
