@@ -26,11 +26,13 @@ from engine_daemon.launch import load_error
 from engine_daemon.protocol.codec import unpack_event
 from engine_daemon.protocol.commands import Batch, Close, Open, StateMessage
 from engine_daemon.protocol.events import (
+    Branched,
     Closed,
     Commanded,
     Event,
     PromptRejected,
     Stopped,
+    Switched,
     UnknownEvent,
 )
 from engine_daemon.protocol.state import State
@@ -94,7 +96,7 @@ class Run:
         self._session = session
         self._printer = printer
         self._recorder = recorder
-        self._lines = JsonLines()
+        self._lines = JsonLines(only=0)
         self._progress = LoadProgress()
         self._leave = Leave(client, session)
         self._rejected: InspectError | None = None
@@ -153,8 +155,11 @@ class Run:
                 self._progress.close()
                 if line["event"] != "error":  # said once, at the end, with its exit code
                     self._printer.line(line)
-            self._printer.event(event)
-            self._judge(event)
+            if _concerns(event):
+                self._printer.event(event)
+                self._judge(event)
+            elif isinstance(event, Branched | Switched):
+                say(f"somebody went to branch {event.branch}; the run waits for branch 0")
 
     def _look(self, state: State) -> None:
         """Show how the model loads while the session waits for it; give up when it cannot."""
@@ -191,7 +196,7 @@ class Run:
                 str(line["message"]), exit_code=FAULTS[stopped.reason], code=stopped.reason
             )
         limits = self._lines.columns.limits
-        at_limit = limits is not None and limits.max_steps == len(self._lines.columns)
+        at_limit = limits is not None and limits.max_steps == len(self._lines.columns.path(0))
         if stopped.reason in _ENDS or (stopped.reason == "goal" and at_limit):
             self._end(self._lines.stopped_lines(stopped))
         elif self._leave.wanted:
@@ -247,3 +252,10 @@ class Run:
         waiting = self._lines.columns.status == "waiting"
         lost_model = waiting and error.exit_code is Exit.MODEL
         self.stays_open = not (self._closed or self._rejected or lost_model)
+
+
+def _concerns(event: Event | UnknownEvent) -> bool:
+    """A run is about branch 0; a fault on another one ends it too."""
+    if isinstance(event, UnknownEvent) or event.branch == 0:
+        return True
+    return isinstance(event, Stopped) and event.reason in FAULTS

@@ -32,7 +32,7 @@ class _Branch:
 
     parent: int | None
     step: int
-    rest: Rows
+    rest: Rows = field(compare=False)
     end: End
 
 

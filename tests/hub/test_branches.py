@@ -65,7 +65,10 @@ async def test_forcing_a_recorded_step_opens_a_branch_and_overwrites_nothing(
         assert list(columns.path(0).ids) == before
         assert columns.place == columns.place
         infos = columns.branches()
-        assert [(b.id, b.parent, b.step, b.length) for b in infos] == [(0, None, 0, 8), (1, 0, 3, 1)]
+        assert [(b.id, b.parent, b.step, b.length) for b in infos] == [
+            (0, None, 0, 8),
+            (1, 0, 3, 1),
+        ]
         await send(watch, cmd.Switch(branch=0))
         columns = await stands(watch, 0, 8)
         assert list(columns.ids) == before
