@@ -1,10 +1,9 @@
-"""`sessions list`, and finding the session that somebody means.
+"""`sessions list`.
 
 Knows the daemon's state and the folder of recordings; changes nothing.
 """
 
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +15,7 @@ from engine_daemon.cli.table import table
 from engine_daemon.cli.target import Target, state_of, target_of
 from engine_daemon.client import is_running
 from engine_daemon.errors import InspectError
-from engine_daemon.protocol.state import Place, SessionInfo
+from engine_daemon.protocol.state import SessionInfo
 from engine_daemon.recording.reader import Recording
 
 _SUFFIX: Final = ".lir"
@@ -101,27 +100,3 @@ def _step(step: int | None) -> str:
 
 def _when(created_ns: int) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(created_ns / 1e9))
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """The session that was meant."""
-
-    session: str
-    place: Place
-    head: int
-
-
-def find(sessions: list[SessionInfo], wanted: str) -> Found:
-    """The session with this id, unique beginning of an id, or title; InspectError when none."""
-    matches = [s for s in sessions if wanted == s.session or wanted == s.title]
-    if not matches:
-        matches = [s for s in sessions if s.session.startswith(wanted.upper())]
-    if len(matches) == 1:
-        found = matches[0]
-        return Found(found.session, found.place, found.head)
-    names = ", ".join(s.session for s in matches or sessions)
-    if matches:
-        raise InspectError(f"{wanted!r} means several sessions: {names}", code="no_session")
-    hint = f"Open: {names}" if sessions else "No session is open; see llm-inspect sessions list"
-    raise InspectError(f"no session {wanted!r} is open", hint, code="no_session")

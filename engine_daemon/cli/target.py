@@ -47,11 +47,6 @@ class Target:
         """` --name NAME` where that is needed, for commands written in hints."""
         return "" if self.paths.name == DEFAULT_NAME else f" --name {self.paths.name}"
 
-    def attach_line(self, session: str) -> str:
-        """How to come back to a session."""
-        name = "" if self.paths.name == DEFAULT_NAME else f" {self.paths.name}"
-        return f"llm-inspect attach{name} --session {session}"
-
 
 def target_of(given: Given, *, starts_daemon: bool = False) -> Target:
     """The daemon meant. Limits given to a command that opens a session are the session's."""

@@ -127,9 +127,7 @@ def obey(
             _check_standing(session, engine, at)
             branching.recompute(session, engine, command, who, cause)
         case cmd.Close(by=by):
-            log_command(session, "close", who, cause)
-            engine.drop(session)
-            session.close(by, now, cause)
+            _close(session, engine, by, who, cause, now)
         case cmd.Open() | cmd.StopDaemon():
             raise Rejected("bad_arg", "this command is not for a session")
         case _:
@@ -205,3 +203,16 @@ def _pause(session: Session, engine: Engine, who: str, cause: bytes) -> None:
             session.goal = 0
         case _:
             pass  # it stands already: accepted, nothing happens
+
+
+def _close(session: Session, engine: Engine, by: str, who: str, cause: bytes, now: float) -> None:
+    """A running session stands first, so that its log ends with a distribution."""
+    if session.closing is not None:
+        return
+    log_command(session, "close", who, cause)
+    if session.columns.status == "running" and session.resident:
+        session.closing = (by, cause)
+        engine.halt(session, cause)
+    else:
+        engine.drop(session)
+        session.close(by, now, cause)
