@@ -161,6 +161,8 @@ class Seats:
         stands = stands or (was_waiting and session.goal == 0)
         if isinstance(event, ev.Predicted) and event.branch == columns.branch and stands:
             self.log_stop(session, "goal", "", event.cause)
+        if isinstance(event, ev.CacheReleased | ev.Predicted):
+            session.cache_gone = isinstance(event, ev.CacheReleased) and event.why == "cache"
         if isinstance(event, ev.Stopped) and event.reason in ("no_memory", "error"):
             session.resident = event.reason != "no_memory"
         if isinstance(event, ev.Stopped):

@@ -4,11 +4,10 @@ Full-attention layers keep preallocated buffers and hand attention a slice of th
 kinds of layer keep transformers' own state. Knows no sessions, budgets or models.
 """
 
-import copy
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator
 from typing import Literal
 
-import torch
 from torch import Tensor
 from transformers.cache_utils import (
     Cache,
@@ -20,9 +19,8 @@ from transformers.cache_utils import (
 
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.protocol.values import CacheReport
-from engine_daemon.worker.backends.base import Back
-from engine_daemon.worker.common import common
-from engine_daemon.worker.tails import Snapshots, Tail, snapshot_of
+from engine_daemon.worker.going_back import GoesBack
+from engine_daemon.worker.tails import storage_bytes
 
 SMALLEST_CAPACITY = 256
 """Positions of the first allocation, before it doubles."""
@@ -55,11 +53,12 @@ class GrowingLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untyp
         """Make room for `positions` in all: doubling, up to the limit."""
         if not self.is_initialized or positions <= self.capacity:
             return
-        wanted = self._wanted(positions)
+        wanted = self.wanted(positions)
         self.keys = self._grown(self.keys, wanted)
         self.values = self._grown(self.values, wanted)
 
-    def _wanted(self, positions: int) -> int:
+    def wanted(self, positions: int) -> int:
+        """The capacity that `reserve` allocates."""
         wanted = max(SMALLEST_CAPACITY, 2 * self.capacity)
         while wanted < positions:
             wanted *= 2
@@ -71,11 +70,10 @@ class GrowingLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untyp
         return grown
 
     def growth(self, positions: int) -> int:
-        """Bytes that `reserve` would allocate."""
+        """Bytes that `reserve` takes on top, while old and new buffers are both there."""
         if not self.is_initialized or positions <= self.capacity:
             return 0
-        each = sum(x.numel() // max(1, x.shape[-2]) * x.itemsize for x in self.buffers())
-        return each * self._wanted(positions)
+        return self.position_bytes() * self.wanted(positions)
 
     def put(self, start: int, keys: Tensor, values: Tensor) -> None:
         """Write states at positions from `start` on; they are the last ones then."""
@@ -117,10 +115,13 @@ class GrowingLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untyp
 
     def used_bytes(self) -> int:
         """What the used positions occupy."""
+        return self.position_bytes() * self.length
+
+    def position_bytes(self) -> int:
+        """What one position occupies; 0 before the first states."""
         if not self.is_initialized:
             return 0
-        position = sum(x.numel() // max(1, x.shape[-2]) * x.itemsize for x in self.buffers())
-        return position * self.length
+        return sum(math.prod((*x.shape[:-2], x.shape[-1])) * x.itemsize for x in self.buffers())
 
     def buffers(self) -> tuple[Tensor, Tensor]:
         """Both buffers, whole."""
@@ -151,8 +152,10 @@ class TransformersCache(Cache):  # type: ignore[misc]  # transformers is untyped
             layer.reserve(positions)
 
     def growth(self, positions: int) -> int:
-        """Bytes that `reserve` would allocate."""
-        return sum(layer.growth(positions) for layer in self.growing())
+        """Bytes that `reserve` takes on top: one layer after the other lets its old buffers go."""
+        layers = [layer for layer in self.growing() if layer.growth(positions)]
+        olds = [layer.position_bytes() * layer.capacity for layer in layers]
+        return sum(layer.growth(positions) for layer in layers) - sum(olds) + max(olds, default=0)
 
 
 def layer_tensors(layer: object) -> Iterator[Tensor]:
@@ -170,17 +173,11 @@ def state_tensors(layer: object) -> Iterator[Tensor]:
             yield from (state for state in states.values() if state is not None)
 
 
-def storage_bytes(tensors: Sequence[Tensor]) -> int:
-    """Bytes of the distinct storages behind `tensors`: a view keeps the whole of it alive."""
-    storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
-    return sum(storages.values())
-
-
-class HfCache:
+class HfCache(GoesBack):
     """The cache of one session. In mode `none` it remembers the ids and keeps no tensors.
 
-    `make_layers` gives empty layers, which hold nothing before their first forward. `ids` are
-    those that are held; `tails` the ends of paths that were left, the latest last.
+    `make_layers` gives empty layers, which hold nothing before their first forward.
+    `position_bytes`: what a position takes in the growing layers, before there are any tensors.
     """
 
     def __init__(
@@ -188,16 +185,9 @@ class HfCache:
         mode: Literal["kv", "none"],
         make_layers: Callable[[], TransformersCache],
         snapshot_every: int | None = None,
+        position_bytes: int = 0,
     ) -> None:
-        self.mode = mode
-        self.layers = make_layers()
-        self.ids: list[int] = []
-        self.tokens = 0
-        self._make_layers = make_layers
-        self._lost = False
-        self.tails: list[Tail] = []
-        self.snapshots = Snapshots(snapshot_every)
-        self._snapshot_at: int | None = None
+        super().__init__(mode, make_layers, snapshot_every, position_bytes)
 
     def check(self) -> None:
         """InspectError (`engine`) when a failed forward left the cache unusable."""
@@ -218,8 +208,6 @@ class HfCache:
         self.layers = self._make_layers()
         self._lost = self.tokens > 0
 
-    # Going back -------------------------------------------------------------------------------
-
     def _stateful(self) -> dict[int, object]:
         """Layers that cannot be cropped, by their number."""
         return {
@@ -228,108 +216,10 @@ class HfCache:
             if not isinstance(layer, (GrowingLayer, DummyLayer))
         }
 
-    def before_step(self) -> None:
-        """One more id is about to be read: take a snapshot when one is due.
-
-        The first is due at the prompt's end.
-        """
-        last, stateful = self._snapshot_at, self._stateful()
-        due = last is None or self.tokens - last >= self.snapshots.every
-        if self.mode == "none" or not self.tokens or not stateful or not due:
-            return
-        with torch.inference_mode():
-            self.snapshots.add(snapshot_of(stateful, self.ids))
-        self._snapshot_at = self.tokens
-
-    def go_back(self, ids: Sequence[int]) -> Back:
-        """See `backends.base.SessionCache`. Growing layers are cropped; for the others the nearest
-        snapshot is taken."""
-        same = common(self.ids, ids)
-        if self.mode == "none":
-            touched = same < self.tokens
-            self.ids, self.tokens = self.ids[:same], same
-            return Back(same, "crop" if touched else None)
-        with torch.inference_mode():
-            return self._go_back(list(ids), same)
-
-    def _go_back(self, ids: list[int], same: int) -> Back:
-        held, stateful, growing = self.tokens, self._stateful(), list(self.layers.growing())
-        left = same < held
-        if left:
-            self._park(same, stateful)
-        reach = self._unpark(ids, same) if growing else len(ids)
-        at, method = reach, "crop"
-        if stateful and (left or reach > held):
-            at, method = self._restore(ids, reach, None if left else held), "snapshot"
-        for layer in growing:
-            layer.length = min(layer.length, at)
-        self.ids, self.tokens, self._lost = ids[:at], at, False
-        self._snapshot_at = at if stateful and at else self._snapshot_at
-        self.tails = [tail for tail in self.tails if common(tail.ids, self.ids) < len(tail.ids)]
-        if at == 0 and (held or left):
-            self.layers = self._make_layers()
-            self._snapshot_at = None
-            return Back(0, "prefill")
-        if not left and at == held:
-            return Back(at, None)
-        return Back(at, "snapshot" if method == "snapshot" else "crop")
-
-    def _park(self, start: int, stateful: dict[int, object]) -> None:
-        """Put aside what is held from position `start` on."""
-        pairs = [
-            (
-                layer.keys[..., start : self.tokens, :].clone(),
-                layer.values[..., start : self.tokens, :].clone(),
-            )
-            for layer in self.layers.growing()
-        ]
-        state = snapshot_of(stateful, self.ids) if stateful else None
-        self.tails.append(Tail(self.ids, start, pairs, state))
-        for layer in self.layers.growing():
-            layer.length = start
-
-    def _unpark(self, ids: list[int], held: int) -> int:
-        """Append from tails what follows the first `held` of `ids`; positions held then."""
-        while self.tails:
-            tail = max(self.tails, key=lambda t: t.reach(ids, held))
-            reach = tail.reach(ids, held)
-            if reach == held:
-                break
-            part = slice(held - tail.start, reach - tail.start)
-            for layer, (keys, values) in zip(self.layers.growing(), tail.pairs, strict=True):
-                layer.put(held, keys[..., part, :], values[..., part, :])
-            held = reach
-        return held
-
-    def _restore(self, ids: list[int], most: int, now: int | None) -> int:
-        """Layers that cannot be cropped, as they were at the nearest position; that position.
-
-        `now`: where they stand and may stay, when that is on the way.
-        """
-        states = [tail.state for tail in self.tails if tail.state is not None]
-        best = self.snapshots.best(ids, most, states)
-        if best is None or (now is not None and now >= best.position):
-            return now or 0
-        for number, layer in best.layers.items():
-            self.layers.layers[number] = copy.deepcopy(layer)
-        return best.position
-
-    def release_tail(self) -> int:
-        """Move the oldest tail to the host, or drop it when it is there; device bytes freed."""
-        for tail in self.tails:
-            if not tail.on_host:
-                size = tail.bytes
-                tail.to_host()
-                return size
-        return self.tails.pop(0).bytes if self.tails else 0
-
-    def parked_bytes(self) -> int:
-        """What tails hold."""
-        return sum(tail.bytes for tail in self.tails)
-
-    def need(self, more: int) -> int:
-        """Bytes that reading `more` positions allocates."""
-        return self.layers.growth(self.tokens + more) if self.mode == "kv" else 0
+    def _tensors(self) -> Iterator[Tensor]:
+        for layer in self.layers.layers:
+            yield from layer_tensors(layer)
+            yield from state_tensors(layer)
 
     def report(self, limit_tokens: int | None) -> CacheReport:
         """Bytes and positions, from the real tensors.

@@ -27,6 +27,7 @@ from engine_daemon.worker.backends.base import (
     Report,
     SessionCache,
 )
+from engine_daemon.worker.budget import Frugal
 from engine_daemon.worker.kept_rows import KeptRows, PathKey
 
 OwnStop = Literal["eos", "length", "context"]
@@ -83,12 +84,13 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """What every session of a worker shares."""
+    """What every session of a worker shares. `cache_bytes`: the budget of all caches."""
 
     backend: Backend
     loaded: Loaded
     table: PieceTable
     rows: KeptRows = field(default_factory=KeptRows)
+    cache_bytes: int | None = None
 
 
 class DecodeSession:
@@ -122,6 +124,7 @@ class DecodeSession:
         self._key = PathKey(self.id, self.path)
         self._moved = self._recall = False
         self._unread = 0
+        self.used_ns = 0
 
     @property
     def step(self) -> int:
@@ -137,6 +140,22 @@ class DecodeSession:
     def candidates(self) -> int:
         """How many a step carries."""
         return self._order.candidates
+
+    @property
+    def frugal(self) -> Frugal | None:
+        """The cache, when it takes part in the budget."""
+        return self._cache if isinstance(self._cache, Frugal) else None
+
+    def unread(self) -> int:
+        """Positions the next forward reads, going back not counted."""
+        if self._recall and self._engine.rows.get(self._key.key) is not None:
+            return 0
+        return max(0, len(self.path) - self._held)
+
+    def prepare(self) -> None:
+        """Have a cache, be it empty, before the next forward."""
+        if self._cache is None:
+            self._cache = self._engine.backend.new_cache(self._order.cache_mode)
 
     def knows(self, token_id: int) -> bool:
         """True when the model has such a token."""
@@ -169,8 +188,8 @@ class DecodeSession:
     def make_row(self, ids: list[int]) -> Restored:
         """Make and keep the row after the prompt and `ids`; the sequence stays as it is."""
         path, started = self.prompt + ids, time.monotonic_ns()
-        if self._cache is None:
-            self._cache = self._engine.backend.new_cache(self._order.cache_mode)
+        self.prepare()
+        assert self._cache is not None
         self._moved = True
         back = self._cache.go_back(path[:-1])
         forward = self._engine.backend.forward(path[back.position :], self._cache)
@@ -183,8 +202,8 @@ class DecodeSession:
         if self._cache is not None:
             self._cache.free()
         self._cache = None
+        self._restoring = self._restoring or self._held > 0 or self.step > 0
         self._held = 0
-        self._restoring = self._restoring or self.step > 0
 
     def _recalled(self) -> Prediction | None:
         """Right after a move: the distribution from its row, where that is held. No forward."""
@@ -228,8 +247,9 @@ class DecodeSession:
 
     def _read(self) -> Prediction:
         backend = self._engine.backend
-        if self._cache is None:
-            self._cache, self._moved = backend.new_cache(self._order.cache_mode), False
+        self.prepare()
+        assert self._cache is not None
+        self.used_ns = time.monotonic_ns()
         back = self._go_back(self._cache) if self._moved else None
         phase: Phase = "decode" if self._held else "prefill"
         forward = backend.forward(self.path[self._held :], self._cache)

@@ -9,8 +9,9 @@ import copy
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, TypeVar
 
+import torch
 from torch import Tensor
 
 from engine_daemon.protocol.packing import pack_ints
@@ -18,6 +19,8 @@ from engine_daemon.worker.common import common
 
 SNAPSHOT_EVERY: Final = 32
 """Steps between two snapshots, unless it is set."""
+MOST_HOST_BYTES: Final = 2 * 1024**3
+"""What one session's tails may take in host memory once they had to leave the device."""
 MOST_SNAPSHOTS: Final = 32
 """Snapshots of one session; the first, at the prompt's end, goes last."""
 
@@ -34,6 +37,20 @@ def tensors_in(thing: object) -> Iterable[Tensor]:
             yield from tensors_in(value)
     elif hasattr(thing, "__dict__"):
         yield from tensors_in(vars(thing))
+
+
+T = TypeVar("T")
+
+
+def moved(thing: T, device: torch.device | None) -> T:
+    """The same object with every tensor among its attributes and dictionaries on `device`."""
+    inside: dict[Any, Any] = thing if isinstance(thing, dict) else vars(thing)
+    for name, value in inside.items():
+        if isinstance(value, Tensor):
+            inside[name] = value if device is None else value.to(device)
+        elif isinstance(value, dict) or hasattr(value, "__dict__"):
+            moved(value, device)
+    return thing
 
 
 @dataclass(slots=True)
@@ -62,13 +79,15 @@ def digest(ids: Sequence[int]) -> bytes:
 class Tail:
     """Keys and values of positions [start, len(ids)) of a path, a pair for each growing layer.
 
-    `state`: a snapshot at its end, where the model has layers that cannot be cropped.
+    `state`: a snapshot at its end, where the model has layers that cannot be cropped. `moved`: it
+    left the device for the host.
     """
 
     ids: list[int]
     start: int
     pairs: list[tuple[Tensor, Tensor]]
     state: Snapshot | None
+    moved: bool = False
 
     @property
     def bytes(self) -> int:
@@ -79,11 +98,17 @@ class Tail:
     @property
     def on_host(self) -> bool:
         """Its tensors are in host memory already."""
-        return all(t.device.type == "cpu" for pair in self.pairs for t in pair)
+        state = tensors_in(self.state.layers) if self.state is not None else ()
+        pairs = (t for pair in self.pairs for t in pair)
+        return all(t.device.type == "cpu" for t in (*pairs, *state))
 
     def to_host(self) -> None:
-        """Move keys and values to host memory."""
-        self.pairs = [(keys.to("cpu"), values.to("cpu")) for keys, values in self.pairs]
+        """Move everything to host memory."""
+        host = torch.device("cpu")
+        self.pairs = [(keys.to(host), values.to(host)) for keys, values in self.pairs]
+        if self.state is not None:
+            moved(self.state.layers, host)
+        self.moved = True
 
     def reach(self, ids: Sequence[int], held: int) -> int:
         """How many of `ids` are held once this tail follows the `held` first ones."""
@@ -130,3 +155,9 @@ class Snapshots:
     def clear(self) -> None:
         """Drop all."""
         self._ring.clear()
+
+
+def storage_bytes(tensors: Sequence[Tensor]) -> int:
+    """Bytes of the distinct storages behind `tensors`: a view keeps the whole of it alive."""
+    storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
+    return sum(storages.values())

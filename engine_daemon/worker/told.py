@@ -4,9 +4,10 @@ Knows the shape of events; nothing of when they are sent.
 """
 
 import time
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 from engine_daemon.protocol.events import (
+    CacheReleased,
     Predicted,
     Recomputed,
     Stepped,
@@ -95,6 +96,13 @@ def stopped(
 def recomputed(branch: int, step: int, restored: Restored, cause: bytes | None) -> Recomputed:
     """The row of a recorded step is there again."""
     return Recomputed(**_stamp(branch, step, cause), restored=restored)
+
+
+def released(
+    session: DecodeSession, size: int, why: Literal["parked", "snapshots", "cache"]
+) -> CacheReleased:
+    """Memory of this session went to somebody who needed it."""
+    return CacheReleased(**_stamp(session.branch, session.step, None), bytes=size, why=why)
 
 
 def _stamp(branch: int, step: int, cause: bytes | None) -> _Stamp:

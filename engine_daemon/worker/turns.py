@@ -32,6 +32,7 @@ from engine_daemon.protocol.worker import (
 )
 from engine_daemon.worker import told
 from engine_daemon.worker.backends.base import NoMemoryError
+from engine_daemon.worker.budget import Why, make_room
 from engine_daemon.worker.decode import DecodeSession, Engine
 from engine_daemon.worker.row_reads import gone, read_row
 from engine_daemon.worker.seat import Run, Seat
@@ -221,6 +222,7 @@ class Turns:
         return any(isinstance(it, Halt) and it.session == name for it in self._coming())
 
     def _forward(self, seat: Seat) -> None:
+        self._make_room(seat)
         prediction = seat.forward()
         cause = seat.cause()
         seat.opening = False
@@ -228,6 +230,22 @@ class Turns:
         self._stop_at_goal(seat)
         if seat.halt is not None:
             self._stop(seat, "pause", seat.halt.cause)
+
+    def _make_room(self, wanting: Seat) -> None:
+        """Others give way before this session's cache grows."""
+        wanting.session.prepare()
+        seats = list(self._seats.values())
+        seat_of = {id(seat.session): seat for seat in seats}
+        make_room(
+            self._engine.cache_bytes,
+            wanting.session,
+            [seat.session for seat in seats],
+            [seat.session for seat in seats if seat.run is None and not seat.opening],
+            lambda member, size, why: self._released(seat_of[id(member)], size, why),
+        )
+
+    def _released(self, seat: Seat, size: int, why: Why) -> None:
+        self._tell(seat, told.released(seat.session, size, why))
 
     def _stop_at_goal(self, seat: Seat) -> None:
         run = seat.run

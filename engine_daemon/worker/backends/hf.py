@@ -24,7 +24,7 @@ from engine_daemon.worker.backends.base import Forward, Loaded, ProgressFn, Sess
 from engine_daemon.worker.caches import HfCache, build_layers
 from engine_daemon.worker.checkpoint import Checkpoint, check_folder, refuse
 from engine_daemon.worker.costs import Costs, costs_of
-from engine_daemon.worker.loading import choose_device, dtype_word, load_model
+from engine_daemon.worker.loading import choose_device, dtype_word, free_bytes, load_model
 from engine_daemon.worker.probe import RowDistribution
 from engine_daemon.worker.tokenizer_check import check_tokenizer
 
@@ -136,7 +136,8 @@ class HfBackend:
     def new_cache(self, mode: Literal["kv", "none"]) -> HfCache:
         """An empty cache."""
         make = partial(build_layers, self._model.config, self._limit)
-        return HfCache(mode, make, self._snapshot_every)
+        position = self._costs.position_bytes if self._costs is not None else 0
+        return HfCache(mode, make, self._snapshot_every, position)
 
     def forward(self, ids: Sequence[int], cache: SessionCache) -> Forward:
         """Read `ids` after what the cache holds. Raises InspectError (`no_memory`, `engine`,
@@ -202,6 +203,10 @@ class HfBackend:
         if self._costs is None:
             raise RuntimeError("no model is loaded")
         return self._costs.work(processed, position)
+
+    def free_bytes(self) -> int | None:
+        """Memory that can be had on the device."""
+        return free_bytes(self._device)
 
     def close(self) -> None:
         """Free everything."""
