@@ -3,12 +3,17 @@
 Knows the daemon's state; no sockets and no files.
 """
 
+import shutil
+import sys
 from collections.abc import Sequence
+from typing import Final
 
 from engine_daemon.characters import Visible
 from engine_daemon.errors import InspectError
 from engine_daemon.paths import DEFAULT_NAME
 from engine_daemon.protocol.state import SessionInfo
+
+COMMAND: Final = "llm-inspect"
 
 
 def find_session(sessions: Sequence[SessionInfo], wanted: str) -> SessionInfo:
@@ -33,6 +38,11 @@ def newest_session(sessions: Sequence[SessionInfo]) -> str | None:
 
 
 def attach_line(name: str, session: str) -> str:
-    """The command that shows a session again; `name` is the daemon's."""
+    """The command that shows a session again, as it can be typed; `name` is the daemon's."""
     where = "" if name == DEFAULT_NAME else f" {name}"
-    return f"llm-inspect attach{where} --session {session}"
+    return f"{typed_command()} attach{where} --session {session}"
+
+
+def typed_command() -> str:
+    """`llm-inspect`, or the path it was started by when the shell would not find that."""
+    return COMMAND if shutil.which(COMMAND) or COMMAND not in sys.argv[0] else sys.argv[0]

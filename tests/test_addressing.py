@@ -54,6 +54,15 @@ def test_the_most_recent_one() -> None:
     assert newest_session(created) == "ABXY1234"
 
 
-def test_how_to_come_back() -> None:
+def test_how_to_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda _: "/usr/bin/llm-inspect")
     assert attach_line("default", "K") == "llm-inspect attach --session K"
     assert attach_line("big", "K") == "llm-inspect attach big --session K"
+
+
+def test_a_command_that_is_not_on_the_path_is_named_as_it_was_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("shutil.which", lambda _: None)
+    monkeypatch.setattr("sys.argv", [".venv/bin/llm-inspect", "attach"])
+    assert attach_line("default", "K") == ".venv/bin/llm-inspect attach --session K"

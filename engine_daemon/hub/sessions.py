@@ -134,6 +134,7 @@ class Session:
             tokenize_ms=prompt.tokenize_ms,
             restored=restored,
             cause=self.opened_by,
+            stands=restored or self.goal == 0,
         )
 
     def info(self, other_model: bool) -> SessionInfo:
