@@ -10,11 +10,14 @@ from engine_daemon.protocol.commands import (
     At,
     Close,
     Force,
+    ForceText,
     Open,
     Pause,
     Reply,
+    Resample,
     RunTo,
     SetSampler,
+    Switch,
 )
 from engine_daemon.protocol.values import Sampler
 from tui.source import EventSource
@@ -118,21 +121,41 @@ class Control:
             if stopped is not None and stopped.reason == "goal" and columns.status == "paused":
                 await self.step(owed)
 
-    async def force(self, token_id: int) -> None:
-        """Append this id at the pending step."""
+    def _need_standing(self) -> int | None:
+        """The recorded step under the cursor, None for the pending one; it must stand."""
         self._need_session()
         if self._view.running or self._under_way():
             raise InspectError("it is running", "space pauses it")
-        if not self._view.on_pending:
-            raise InspectError("only the pending step can be forced", "G moves the cursor there")
-        await self._send(Force(id=token_id), self.here)
+        return self._view.recorded_step
+
+    async def force(self, token_id: int) -> None:
+        """Append this id at the step under the cursor; a recorded one opens a branch."""
+        await self._act(Force(id=token_id, step=self._need_standing()))
+
+    async def force_text(self, ids: list[int]) -> None:
+        """Append these ids, likewise."""
+        await self._act(ForceText(ids=ids, step=self._need_standing()))
+
+    async def resample(self) -> None:
+        """Draw the step under the cursor again, likewise."""
+        await self._act(Resample(step=self._need_standing()))
 
     async def set_sampler(self, sampler: Sampler) -> None:
-        """Another sampler from the pending step on."""
-        self._need_session()
-        if self._view.running:
-            raise InspectError("it is running", "space pauses it")
-        await self._send(SetSampler(sampler=sampler), self.here)
+        """Another sampler from the step under the cursor on, likewise."""
+        await self._act(SetSampler(sampler=sampler, step=self._need_standing()))
+
+    async def switch(self, branch: int) -> None:
+        """Stand on another branch, at its end."""
+        self._need_standing()
+        if branch == self._view.columns.branch:
+            raise InspectError("there is no other branch", "enter on a recorded step opens one")
+        await self._act(Switch(branch=branch))
+
+    async def _act(self, do: AnyCommand) -> None:
+        """Send, and follow the head from here on."""
+        await self._send(do, self.here)
+        self._goal = None
+        self._view.cursor = None
 
     async def open(self, command: Open) -> str:
         """Open a session and give its name."""

@@ -15,7 +15,7 @@ from textual.message import Message
 from engine_daemon.protocol.values import CandidateRow
 from tui.keymap import Scope, bindings
 from tui.panes.base import Line, Pane, empty, spread
-from tui.text import DASH, SafeText, fit, percent, token, width
+from tui.text import DASH, SafeText, clip, fit, percent, token, width
 from tui.view import Detail
 from tui.widgets.bars import bar
 from tui.widgets.top import Top
@@ -129,7 +129,9 @@ class NextTokenPane(Pane):
     def _heading(self, columns: int) -> Line:
         piece, _ = self._sizes(columns)
         unit = {"prob": "raw p", "logprob": "log p", "logit": "logit"}[self._unit]
-        words = f"   # {fit(SafeText('token'), piece)}{unit:>8}{'final':>9}"
+        overlay = self.view.shown_overlay
+        last = "final" if overlay is None else overlay.heading
+        words = f"   # {fit(SafeText('token'), piece)}{unit:>8}{last:>9}"
         return [Segment(fit(SafeText(words), columns), self.palette.muted)]
 
     def _row(self, detail: Detail, number: int, row: CandidateRow, columns: int) -> Line:
@@ -179,6 +181,9 @@ class NextTokenPane(Pane):
 
     def _final(self, row: CandidateRow) -> SafeText:
         """What the pick used; 0 and the filter's name for a candidate that was dropped."""
+        overlay = self.view.shown_overlay
+        if overlay is not None:
+            return overlay.cells.get(row.id, SafeText(DASH))
         if row.final_logprob == -math.inf and row.dropped_by.word is not None:
             return SafeText(f"0 {row.dropped_by.word}")
         return percent(math.exp(min(row.final_logprob, 0.0)))
@@ -217,6 +222,9 @@ class NextTokenPane(Pane):
 
     def _full(self, detail: Detail, top: Top, columns: int) -> Line:
         """What is to be said of the highlighted candidate, as much as fits whole."""
+        overlay = self.view.shown_overlay
+        if overlay is not None:
+            return [Segment(clip(overlay.note, columns), self.palette.accent)]
         row = top.row(self._highlight)
         if row is None:
             return []
@@ -225,8 +233,8 @@ class NextTokenPane(Pane):
         if stepped is not None and stepped.id == row.id:
             parts.append(stepped.how)
             parts += [] if stepped.draw is None else [f"u {stepped.draw:.4f}"]
-        elif self.has_focus and stepped is None and not self.view.running:
-            parts.append("enter forces it")
+        elif self.has_focus and not self.view.running:
+            parts.append("enter forces it" if stepped is None else "enter: a branch with it")
         parts += [f"logit {row.logit:.2f}", row.piece[:16].hex(" ") or DASH]
         while len(parts) > 1 and len(" · ".join(parts)) > columns:
             parts.pop()

@@ -10,7 +10,6 @@ from textual import events, on, work
 from textual.app import ComposeResult
 from textual.containers import Container
 from textual.content import Content
-from textual.screen import Screen
 from textual.widget import Widget
 
 from engine_daemon.errors import InspectError
@@ -24,6 +23,7 @@ from tui.keymap import bindings
 from tui.panes import PANES
 from tui.panes.base import Pane
 from tui.panes.next_token import NextTokenPane
+from tui.screens.branching import BranchActions
 from tui.screens.glance import Glance
 from tui.screens.keys import KeysBar
 from tui.screens.status import StatusBar
@@ -40,7 +40,7 @@ _BEHIND: Final = ("tokens", "cost", "cache")
 _MOST_STEPS: Final = 99_999
 
 
-class MainScreen(Screen[None]):
+class MainScreen(BranchActions):
     """Everything of one session at once."""
 
     BINDINGS = bindings("main")
@@ -147,8 +147,10 @@ class MainScreen(Screen[None]):
         return min(count, _MOST_STEPS)
 
     def action_forget_count(self) -> None:
-        """No count, and every pane back in its place."""
+        """No count, no read beside the candidates, and every pane back in its place."""
         self._set_count("")
+        self.view.overlay = None
+        self.paint()
         if self.maximized is not None:
             self.minimize()
 
