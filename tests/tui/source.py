@@ -26,6 +26,7 @@ from engine_daemon.protocol.commands import (
     RunTo,
     SetSampler,
     StateMessage,
+    Switch,
 )
 from engine_daemon.protocol.events import (
     SamplerSet,
@@ -43,6 +44,7 @@ class FakeSource:
         self.sent: list[tuple[AnyCommand, str | None, At | None]] = []
         self.asked: list[AnyAsk] = []
         self.refuse: InspectError | None = None
+        self.answer: Answer | None = None
         self.followed: dict[str, int] = {}
         self._queue: asyncio.Queue[Update] = asyncio.Queue()
         self._answers: asyncio.Event = asyncio.Event()
@@ -82,11 +84,15 @@ class FakeSource:
             case Pause():
                 self.story.stop("pause")
             case Force(id=token_id):
+                if do.step is not None:
+                    self.story.branch(do.step)
                 self.story.command("force").pick(token_id, b" forced", 0.01, how="forced", rank=9)
                 self.story.predict().stop()
             case SetSampler(sampler=sampler):
                 self.story.add(SamplerSet(t_ns=1, wall_ns=1, step=self.story.step, sampler=sampler))
                 self.story.predict(sampled=not sampler.greedy)
+            case Switch(branch=branch):
+                self.story.switch(branch)
             case _:
                 pass
         self.flush()
@@ -99,6 +105,8 @@ class FakeSource:
                 return Answer(ev=[(seq, self.story.log[seq]) for seq in seqs])
             case AskEncode():
                 return Answer(prompt=pack_event(self.story._prompt_set()))
+            case _ if self.answer is not None:
+                return self.answer
             case _:
                 raise InspectError("not here", code="gone")
 

@@ -144,13 +144,6 @@ async def test_enter_forces_only_in_next_token() -> None:
         assert "forced" in "\n".join(rows(app, "tokens"))
 
 
-async def test_a_recorded_step_cannot_be_forced() -> None:
-    async with screen() as (pilot, app, source):
-        await pilot.press("S", "tab", "enter")
-        await until(pilot, lambda: "only the pending step" in said(app))
-        assert source.sent == []
-
-
 async def test_candidates_units_and_paging() -> None:
     async with screen() as (pilot, app, _source):
         await pilot.press("tab", "u")
