@@ -55,12 +55,9 @@ class NextTokenPane(Pane):
         self.border_title = self._title(detail)
         if detail is None:
             return empty(SafeText(self._why_not()), columns, rows, self.palette)
-        top = self._candidates(detail)
         spare = 5 if rows >= 8 else 2
-        chosen_row = self._pinned(detail, top, columns)
-        self._rows = max(rows - spare - bool(chosen_row), 1)
-        self._highlight = max(min(self._highlight, top.count - 1), 0)
-        self._first = max(min(self._first, self._highlight), self._highlight - self._rows + 1, 0)
+        chosen_row = self._pinned(detail, self._candidates(detail), columns)
+        top = self._scrolled(detail, rows - spare - bool(chosen_row))
         shown = top.rows(self._first, self._first + self._rows)
         self.border_subtitle = self._where(top)
         lines: list[Line] = [self._figures(detail, columns), self._heading(columns)]
@@ -87,6 +84,14 @@ class NextTokenPane(Pane):
             if detail.stepped is not None:
                 self._highlight = self._top.find(detail.stepped.id) or 0
         return self._top
+
+    def _scrolled(self, detail: Detail, rows: int) -> Top:
+        """The candidates, with the highlight among those of them that have room."""
+        top = self._candidates(detail)
+        self._rows = max(rows, 1)
+        self._highlight = max(min(self._highlight, top.count - 1), 0)
+        self._first = max(min(self._first, self._highlight), self._highlight - self._rows + 1, 0)
+        return top
 
     def _title(self, detail: Detail | None) -> str:
         step = self.view.at
@@ -233,7 +238,7 @@ class NextTokenPane(Pane):
         if stepped is not None and stepped.id == row.id:
             parts.append(stepped.how)
             parts += [] if stepped.draw is None else [f"u {stepped.draw:.4f}"]
-        elif self.has_focus and not self.view.running:
+        elif self.has_focus and self.view.forcible:
             parts.append("enter forces it" if stepped is None else "enter: a branch with it")
         parts += [f"logit {row.logit:.2f}", row.piece[:16].hex(" ") or DASH]
         while len(parts) > 1 and len(" · ".join(parts)) > columns:

@@ -37,6 +37,8 @@ if TYPE_CHECKING:  # dialogs are imported when they are opened: a quarter of the
 
 _BEHIND: Final = ("tokens", "cost", "cache")
 """Panes that share one place on small terminals."""
+_FORCING: Final = ("main.choose", "next.force")
+"""What enter does, while something can be forced."""
 _MOST_STEPS: Final = 99_999
 
 
@@ -44,6 +46,7 @@ class MainScreen(BranchActions):
     """Everything of one session at once."""
 
     BINDINGS = bindings("main")
+    ALLOW_IN_MAXIMIZED_VIEW = "#status, #keys"
     HORIZONTAL_BREAKPOINTS = [  # noqa: RUF012  Textual declares it
         (0, "-tiny-w"),
         (60, "-small-w"),
@@ -103,6 +106,7 @@ class MainScreen(BranchActions):
             return
         for pane in self.query(Pane):
             pane.data_changed()
+        self._show_keys()
 
     @work(group="commands", exit_on_error=False)
     async def _do(self, intent: Coroutine[object, object, object]) -> None:
@@ -137,9 +141,18 @@ class MainScreen(BranchActions):
 
     def _set_count(self, count: str) -> None:
         self._count = count
+        self._show_keys()
+
+    def _show_keys(self) -> None:
+        """The keys of the focused pane first; none that would only be refused."""
         focused = self.focused
         scope = focused.SCOPE if isinstance(focused, Pane) else None
-        self.query_one(KeysBar).show([scope, "main"] if scope else ["main"], count)
+        self.query_one(KeysBar).show(
+            [scope, "main"] if scope else ["main"],
+            self._count,
+            first="" if self.maximized is None else "main.zoom",
+            without=frozenset() if self.view.forcible else frozenset(_FORCING),
+        )
 
     def _take_count(self) -> int:
         count = int(self._count or 1)
@@ -153,6 +166,7 @@ class MainScreen(BranchActions):
         self.paint()
         if self.maximized is not None:
             self.minimize()
+            self._show_keys()
 
     # The engine -------------------------------------------------------------------------------
 
@@ -171,7 +185,26 @@ class MainScreen(BranchActions):
             self._look(min(self.view.at + count, self.view.head))
         elif control := self._ready():
             self.view.cursor = None
-            self._do(control.step(count))
+            self._do(self._step(control, count))
+
+    async def _step(self, control: Control, count: int) -> None:
+        place = self.view.columns.place
+        await control.step(count)
+        if place.kind == "ended":
+            picked = "s again picks it" if count == 1 else f"then {count - 1} are picked"
+            self.say(f"the end is passed: step {place.step} is pending; {picked}", calm=True)
+
+    def action_choose(self) -> None:
+        """To the candidates; forcing one takes a second enter, there."""
+        if self.view.running:
+            self.say("it is running; space pauses it", calm=True)
+        elif self.view.forcible:
+            self._focus_on(self._choosing)
+
+    @property
+    def _choosing(self) -> str:
+        """Where candidates are chosen: the pane, or what stands in for it."""
+        return "glance" if self.query_one("#glance").display else "next-token"
 
     @on(NextTokenPane.Forced)
     def _force(self, message: NextTokenPane.Forced) -> None:
@@ -248,7 +281,14 @@ class MainScreen(BranchActions):
 
     def on_resize(self) -> None:
         """Titles and focus go with the layout."""
-        self.call_after_refresh(self._bring_forward, self._front)
+        self.call_after_refresh(self._laid_out)
+
+    def _laid_out(self) -> None:
+        self._bring_forward(self._front)
+        small = self.query_one("#glance").display
+        if self.focused is None and not small:
+            self.query_one("#sequence").focus()
+        self._show_keys()
 
     def on_descendant_focus(self, _event: events.DescendantFocus) -> None:
         """The keys of the focused pane come first in the last line."""
@@ -266,7 +306,9 @@ class MainScreen(BranchActions):
         names = [name for name, pane in PANES.items() if pane.FOCUSABLE]
         now = self.focused.id if self.focused is not None else None
         start = names.index(now) if now in names else -places
-        name = names[(start + places) % len(names)]
+        self._focus_on(names[(start + places) % len(names)])
+
+    def _focus_on(self, name: str) -> None:
         if self.maximized is not None:
             self.minimize()
         if name in _BEHIND:
@@ -280,6 +322,7 @@ class MainScreen(BranchActions):
             self.minimize()
         elif isinstance(focused, Pane):
             self.maximize(focused, container=False)
+        self._show_keys()
 
     # Other screens ----------------------------------------------------------------------------
 
@@ -346,6 +389,7 @@ class MainScreen(BranchActions):
         names = offered(self.app.available_themes)
         place = names.index(self.app.theme) if self.app.theme in names else -1
         self.app.theme = names[(place + 1) % len(names)]
+        self.say(f"theme {self.app.theme}", calm=True)
 
     def action_help(self) -> None:
         """Every key."""

@@ -14,7 +14,13 @@ from engine_daemon.protocol.commands import (
 from tests.tui.pilot import rows, said, screen, until
 from tests.tui.source import FakeSource
 from tests.tui.story import SESSION, Story, paused, state
+from tui.app import InspectApp
 from tui.screens.keys import KeysBar
+
+
+def keys(app: InspectApp) -> str:
+    """The last line, with single spaces."""
+    return " ".join(app.main.query_one(KeysBar).render_line(0).text.split())
 
 
 def running() -> Story:
@@ -111,7 +117,7 @@ async def test_space_runs_and_pauses() -> None:
         await pilot.press("space")
         await until(pilot, lambda: app.view.running)
         assert source.sent[0] == (RunTo(step=None), SESSION, At(branch=0, step=3))
-        assert "LIVE" in rows(app, "status")[0]
+        assert "RUNNING" in rows(app, "status")[0]
         await pilot.press("space")
         await until(pilot, lambda: not app.view.running)
         assert source.sent[1][0] == Pause()
@@ -134,14 +140,90 @@ async def test_ctrl_c_pauses_what_runs_else_says_how_to_leave() -> None:
         assert len(source.sent) == 1
 
 
-async def test_enter_forces_only_in_next_token() -> None:
+async def test_enter_goes_to_the_candidates_first_and_forces_there() -> None:
     async with screen() as (pilot, app, source):
+        assert "enter choose" in keys(app)
         await pilot.press("enter")
+        assert app.focused is app.main.query_one("#next-token")
         assert source.sent == []
-        await pilot.press("tab", "down", "down", "enter")
+        assert "enter force" in keys(app)
+        assert "choose" not in keys(app)
+        await pilot.press("down", "down", "enter")
         await until(pilot, lambda: app.view.columns.place.step == 4)
         assert source.sent == [(Force(id=8), SESSION, At(branch=0, step=3))]
         assert "forced" in "\n".join(rows(app, "tokens"))
+
+
+async def test_enter_is_offered_only_where_it_acts() -> None:
+    async with screen() as (pilot, app, source):
+        await pilot.press("S")
+        assert "enter choose" in keys(app)
+        await pilot.press("tab")
+        assert "enter force" in keys(app)
+        await pilot.press("G", "space")
+        await until(pilot, lambda: app.view.running)
+        assert "enter" not in keys(app)
+        assert [type(do) for do, _, _ in source.sent] == [RunTo]
+
+
+@pytest.mark.parametrize("width", [20, 30, 45, 60, 80, 100, 120])
+async def test_help_is_offered_in_any_width(width: int) -> None:
+    async with screen(size=(width, 24)) as (pilot, app, _source):
+        assert " ? " in app.main.query_one(KeysBar).render_line(0).text
+        await pilot.press("1", "2")
+        assert " ? " in app.main.query_one(KeysBar).render_line(0).text
+
+
+async def test_zoom_keeps_the_lines_around_it_and_says_how_to_leave() -> None:
+    async with screen() as (pilot, app, _source):
+        await pilot.press("z")
+        await pilot.pause()
+        assert keys(app).startswith("z zoom")
+        for name in ("#status", "#keys"):
+            assert app.main.query_one(name).region.height == 1
+        assert app.main.query_one("#keys").region.y == 39
+        assert app.main.query_one("#sequence").region.height == 38
+        await pilot.press("z")
+        assert not keys(app).startswith("z")
+
+
+async def test_a_small_screen_has_keys_highlight_and_entropy() -> None:
+    async with screen(size=(60, 15)) as (pilot, app, source):
+        shown = rows(app, "glance")
+        assert shown[0].startswith("paused · step 3")
+        assert "5.04 bits" in shown[0]
+        assert shown[2].startswith("▸␣scheduler")
+        for key in ("? help", "q quit", "s step", "space pause/run"):
+            assert key in keys(app)
+        await pilot.press("enter")
+        assert source.sent == []
+        await pilot.press("down")
+        assert rows(app, "glance")[3].startswith("▸␣control")
+        await pilot.press("enter")
+        await until(pilot, lambda: app.view.columns.place.step == 4)
+        assert source.sent[0][0] == Force(id=6)
+        await pilot.resize_terminal(120, 40)
+        await pilot.pause()
+        assert app.focused is app.main.query_one("#sequence")
+
+
+async def test_keys_are_not_kept_waiting_for_a_step_that_is_over() -> None:
+    """After a step the run of somebody (here: space) has another goal; the screen says PAUSED."""
+    async with screen() as (pilot, app, source):
+        await pilot.press("s")
+        await until(pilot, lambda: app.view.columns.place.step == 4)
+        await pilot.press("space")
+        await until(pilot, lambda: app.view.running)
+        await pilot.press("space")
+        await until(pilot, lambda: not app.view.running)
+        assert "PAUSED" in rows(app, "status")[0]
+        sent = len(source.sent)
+        await pilot.press("s")
+        await until(pilot, lambda: app.view.columns.place.step == 5)
+        await pilot.press("tab", "enter")
+        await until(pilot, lambda: app.view.columns.place.step == 6)
+        assert [type(do) for do, _, _ in source.sent[sent:]] == [RunTo, Force]
+        assert "running" not in said(app)
 
 
 async def test_candidates_units_and_paging() -> None:
@@ -209,6 +291,7 @@ async def test_themes_go_round() -> None:
         for _ in range(4):
             seen.add(app.theme)
             await pilot.press("T")
+            assert said(app).endswith(f"theme {app.theme}")
         assert {"ink", "paper", "ansi-dark", "ansi-light"} == seen
 
 
@@ -307,6 +390,19 @@ async def test_ended_shows_the_eos_step_and_goes_on() -> None:
         await pilot.press("s")
         await until(pilot, lambda: bool(source.sent))
         assert source.sent[0] == (RunTo(step=1), SESSION, At(branch=0, step=1))
+
+
+async def test_ended_by_its_limit_says_so_once_and_how_to_go_on() -> None:
+    story = Story().add_limit(2).predict().stop().command("run_to", None)
+    story.tokens((b" one", 0.5)).predict().pick(9, b" two", 0.5, stop="length")
+    story.stop("length", pending=False)
+    async with screen(story) as (pilot, app, source):
+        line = rows(app, "status")[0]
+        assert "ENDED  length · 2 of 2 steps · s or space goes on" in line
+        assert line.count("length") == 1
+        await pilot.press("s")
+        await until(pilot, lambda: "step 2 is pending; s again picks it" in said(app))
+        assert source.sent[0][0] == RunTo(step=2)
 
 
 @pytest.mark.parametrize("size", [(20, 5), (1, 1), (59, 40), (200, 12), (60, 16), (300, 90)])
