@@ -67,7 +67,9 @@ class KeysBar(Widget):
         colours, columns = self._colours, self.size.width
         actions = self._actions()
         entries = {action.id: _entry(action, columns) for action in actions}
-        kept = {name: sum(map(len, entries[name])) for name in _ALWAYS if name in entries}
+        kept: dict[str, int] = {
+            name: sum(map(len, entries[name])) for name in _ALWAYS if name in entries
+        }
         parts: list[Segment] = []
         used = 0
         if self._count:
