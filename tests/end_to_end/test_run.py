@@ -248,7 +248,7 @@ def test_a_run_tells_of_branch_0_only(place: Place) -> None:
         screen.finish()
     assert "branch 1" in run.said("branch 1")
     place.run("resume", session)
-    lines = run.finish(0).lines()
+    lines = run.finish(0).lines
     assert [line["step"] for line in of(lines, "step")] == list(range(30))
     assert {line["branch"] for line in of(lines, "step")} == {0}
     done = lines[-1]
