@@ -18,6 +18,7 @@ from tui.panes.base import Line, Pane, empty, spread
 from tui.text import DASH, SafeText, clip, fit, percent, token, width
 from tui.view import Detail
 from tui.widgets.bars import bar
+from tui.widgets.sampler_words import sampler_words
 from tui.widgets.top import Top
 
 Unit = Literal["prob", "logprob", "logit"]
@@ -61,12 +62,16 @@ class NextTokenPane(Pane):
         shown = top.rows(self._first, self._first + self._rows)
         self.border_subtitle = self._where(top)
         lines: list[Line] = [self._figures(detail, columns), self._heading(columns)]
-        lines += [self._row(detail, self._first + k, row, columns) for k, row in enumerate(shown)]
+        for number, row in enumerate(shown, self._first):
+            lines.append(self._row(detail, number, row, self._final(shown, number), columns))
         lines += [chosen_row] if chosen_row else []
         if spare > 2:
             lines.append(self._rest(detail, columns))
             room = rows - len(lines) - 1
             lines += [[] for _ in range(room)]
+            if room > 1:
+                words = f"{top.count} candidates (--candidates K for more)"
+                lines[-1 - (room - 1) // 2] = [Segment(words, self.palette.muted)]
             lines.append(self._full(detail, top, columns))
         return lines[:rows]
 
@@ -101,7 +106,8 @@ class NextTokenPane(Pane):
             return f"{self.TITLE} · step {step}"
         info = self.view.info
         recorded = info is not None and not info.resident
-        return f"{self.TITLE} · step {step} pending" + (", recorded" if recorded else "")
+        where = f"{self.TITLE} · step {step} pending" + (", recorded" if recorded else "")
+        return f"{where} · {sampler_words(self.view.columns.sampler)}"
 
     def _why_not(self) -> str:
         view = self.view
@@ -139,7 +145,9 @@ class NextTokenPane(Pane):
         words = f"   # {fit(SafeText('token'), piece)}{unit:>8}{last:>9}"
         return [Segment(fit(SafeText(words), columns), self.palette.muted)]
 
-    def _row(self, detail: Detail, number: int, row: CandidateRow, columns: int) -> Line:
+    def _row(
+        self, detail: Detail, number: int, row: CandidateRow, final: SafeText, columns: int
+    ) -> Line:
         palette = self.palette
         piece, room = self._sizes(columns)
         chosen = detail.stepped is not None and row.id == detail.stepped.id
@@ -150,7 +158,7 @@ class NextTokenPane(Pane):
         name = fit(token(row.piece), piece)
         label = name.rstrip() or name
         values = fit(self._value(detail, row), 8, right=True)
-        values = SafeText(values + fit(self._final(row), 9, right=True))
+        values = SafeText(values + fit(final, 9, right=True))
         line = [
             Segment(f"{mark}{number + 1:>3} ", base),
             Segment(label, token_style),
@@ -184,13 +192,17 @@ class NextTokenPane(Pane):
             case "logit":
                 return SafeText(f"{row.logit:.3f}")
 
-    def _final(self, row: CandidateRow) -> SafeText:
-        """What the pick used; 0 and the filter's name for a candidate that was dropped."""
+    def _final(self, shown: Sequence[CandidateRow], number: int) -> SafeText:
+        """What the pick used; 0 for a candidate that was dropped, and once, by what."""
+        place = number - self._first
+        row = shown[place]
         overlay = self.view.shown_overlay
         if overlay is not None:
             return overlay.cells.get(row.id, SafeText(DASH))
-        if row.final_logprob == -math.inf and row.dropped_by.word is not None:
-            return SafeText(f"0 {row.dropped_by.word}")
+        word = row.dropped_by.word
+        if row.final_logprob == -math.inf and word is not None:
+            again = place > 0 and shown[place - 1].dropped_by is row.dropped_by
+            return SafeText("0" if again else f"0 {word}")
         return percent(math.exp(min(row.final_logprob, 0.0)))
 
     def _pinned(self, detail: Detail, top: Top, columns: int) -> Line | None:

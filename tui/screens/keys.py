@@ -13,7 +13,7 @@ from textual.widget import Widget
 from tui.keymap import Action, Scope, in_scope, key_name
 from tui.theming import Palette, palette
 
-_ALWAYS: Final = ("main.help", "main.leave")
+_ALWAYS: Final[tuple[str, ...]] = ("main.help", "main.leave")
 """Those that stay whatever the room."""
 _NARROW: Final = 40
 """Cells below which only keys are shown, without what they do."""

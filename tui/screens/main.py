@@ -31,6 +31,7 @@ from tui.source import EventSource
 from tui.text import show_text
 from tui.theming import offered
 from tui.view import View
+from tui.widgets.sampler_words import sampler_words
 
 if TYPE_CHECKING:  # dialogs are imported when they are opened: a quarter of the start otherwise
     from tui.screens.sessions import Chosen
@@ -67,6 +68,7 @@ class MainScreen(BranchActions):
         self.source: EventSource | None = None
         self.feed: Feed | None = None
         self.control: Control | None = None
+        self._opened_here: dict[str, Open] = {}
         self.template = Open(prompt=PromptSpec(text=b""))
 
     def compose(self) -> ComposeResult:
@@ -331,8 +333,25 @@ class MainScreen(BranchActions):
         from tui.screens.prompt import PromptScreen
 
         if self._ready():
-            screen = PromptScreen(self.template, self._count_tokens)
+            screen = PromptScreen(self._start_from(), self._count_tokens)
             self.app.push_screen(screen, self._opened)
+
+    def _start_from(self) -> Open:
+        """What the session on screen was opened with, as far as its log tells; else what was opened
+        here last. The log has no message apart from its template: then it is the whole text."""
+        columns = self.view.columns
+        if columns.prompt is None or columns.limits is None:
+            return self.template
+        ours = self._opened_here.get(self.view.session or "")
+        limits = columns.limits
+        return Open(
+            prompt=PromptSpec(text=columns.prompt.text) if ours is None else ours.prompt,
+            sampler=columns.sampler,
+            candidates=limits.candidates,
+            cache_mode=limits.cache_mode,
+            max_steps=limits.max_steps,
+            limit_tokens=limits.limit_tokens,
+        )
 
     async def _count_tokens(self, spec: PromptSpec) -> int:
         if self.source is None:
@@ -349,7 +368,9 @@ class MainScreen(BranchActions):
     async def open(self, command: Open) -> None:
         """Open a session and show it."""
         if self.control is not None and self.feed is not None:
-            self.feed.follow(await self.control.open(command))
+            session = await self.control.open(command)
+            self._opened_here[session] = command
+            self.feed.follow(session)
 
     def action_sampler(self) -> None:
         """Other settings from the pending step on."""
@@ -360,7 +381,12 @@ class MainScreen(BranchActions):
 
     def _sampled(self, sampler: Sampler | None) -> None:
         if sampler is not None and self.control is not None:
-            self._do(self.control.set_sampler(sampler))
+            self._do(self._set_sampler(self.control, sampler))
+
+    async def _set_sampler(self, control: Control, sampler: Sampler) -> None:
+        await control.set_sampler(sampler)
+        step = self.view.columns.place.step
+        self.say(f"from step {step} on: {sampler_words(sampler)}", calm=True)
 
     def action_sessions(self) -> None:
         """Choose another one."""

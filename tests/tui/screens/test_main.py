@@ -15,6 +15,7 @@ from tests.tui.pilot import rows, said, screen, until
 from tests.tui.source import FakeSource
 from tests.tui.story import SESSION, Story, paused, state
 from tui.app import InspectApp
+from tui.panes.base import Pane
 from tui.screens.keys import KeysBar
 
 
@@ -163,7 +164,7 @@ async def test_enter_is_offered_only_where_it_acts() -> None:
         await pilot.press("G", "space")
         await until(pilot, lambda: app.view.running)
         assert "enter" not in keys(app)
-        assert [type(do) for do, _, _ in source.sent] == [RunTo]
+        assert [do for do, _, _ in source.sent] == [RunTo(step=None)]
 
 
 @pytest.mark.parametrize("width", [20, 30, 45, 60, 80, 100, 120])
@@ -222,8 +223,43 @@ async def test_keys_are_not_kept_waiting_for_a_step_that_is_over() -> None:
         await until(pilot, lambda: app.view.columns.place.step == 5)
         await pilot.press("tab", "enter")
         await until(pilot, lambda: app.view.columns.place.step == 6)
-        assert [type(do) for do, _, _ in source.sent[sent:]] == [RunTo, Force]
+        assert [do for do, _, _ in source.sent[sent:]] == [RunTo(step=5), Force(id=17472)]
         assert "running" not in said(app)
+
+
+async def test_what_was_dropped_is_named_once() -> None:
+    async with screen() as (_, app, _source):
+        shown = rows(app, "next-token")[2:22]
+        assert "100.0 %" in shown[0]
+        assert sum("0 greedy" in row for row in shown) == 1
+        assert "0 greedy" in shown[1]
+        assert "0.0 %" not in "\n".join(row for row in shown).replace("100.0 %", "")
+
+
+async def test_a_tall_terminal_says_how_to_see_more_candidates() -> None:
+    async with screen(size=(120, 60)) as (_, app, _source):
+        shown = "\n".join(rows(app, "next-token"))
+        assert "20 candidates (--candidates K for more)" in shown
+    async with screen(size=(80, 24)) as (_, app, _source):
+        assert "for more" not in "\n".join(rows(app, "next-token"))
+
+
+async def test_the_sampler_is_on_the_screen() -> None:
+    async with screen() as (_, app, _source):
+        rows(app, "next-token")
+        assert str(app.main.query_one("#next-token").border_title).endswith("pending · greedy")
+
+
+async def test_measured_points_outweigh_marks() -> None:
+    story = running()
+    story.predict(after_pause=True).pick(7, b" x", 0.5, total=15.0)
+    async with screen(story) as (_, app, _source):
+        shown = "\n".join(rows(app, "cost")[1:])
+        assert shown.count("•") > 10
+        assert shown.count("×") == 1
+        palette = app.main.query_one("#cost", Pane).palette
+        assert palette.plot.bold
+        assert not palette.mark.bold
 
 
 async def test_candidates_units_and_paging() -> None:
