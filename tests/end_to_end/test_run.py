@@ -5,7 +5,6 @@ import signal
 
 import pytest
 
-from engine_daemon.export.jsonl import export
 from engine_daemon.recording.reader import Recording
 from tests.daemons import wait_for
 from tests.end_to_end.command import SCRIPTED, Line, Place
@@ -227,33 +226,3 @@ def test_faults_of_the_engine(place: Place, script: str, code: int, name: str) -
     assert done.lines[-1]["code"] == name
     assert len(of(done.lines, "step")) >= 1
     assert "stays open" in done.err
-
-
-def test_a_run_tells_of_branch_0_only(place: Place) -> None:
-    run = place.start("run", *SLOW, "--json", "--steps", "30", "Hello there")
-    session = str(run.until("step", 4)["session"])
-    place.run("pause", session)
-    step = place.session(session)["place"]["step"]
-    with place.terminal("attach", "--session", session) as screen:
-        screen.until(f"step {step} pending")
-        screen.press("SS", "\t")
-        screen.until("enter force")
-        screen.press("j\r")
-        screen.until("branch 1 of 2")
-        screen.press("s")
-        screen.until(f"step {step} pending")
-        screen.press("[")
-        screen.until("branch 0 of 2")
-        screen.press("q")
-        screen.finish()
-    assert "branch 1" in run.said("branch 1")
-    place.run("resume", session)
-    lines = run.finish(0).lines
-    assert [line["step"] for line in of(lines, "step")] == list(range(30))
-    assert {line["branch"] for line in of(lines, "step")} == {0}
-    done = lines[-1]
-    assert (done["branch"], done["reason"], done["steps"]) == (0, "length", 30)
-    assert done["ids"] == [line["chosen"]["id"] for line in of(lines, "step")]
-    exported = Recording.open(place.recording(session))
-    told = [line for line in export(exported) if line["event"] == "step"]
-    assert [line["branch"] for line in told].count(1) == 2
