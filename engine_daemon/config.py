@@ -57,6 +57,9 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     dtype: check.Dtype | None = None
     tp: int | None = None
     max_context: int | None = None
+    rows_bytes: int | None = None
+    cache_bytes: int | None = None
+    snapshot_every: int | None = None
     idle_exit_s: float | None = None
 
     def given(self) -> dict[str, object]:
@@ -103,6 +106,9 @@ _DAEMON_KEYS: Final[Mapping[str, tuple[str, Callable[[str], object]]]] = {
     "dtype": ("dtype", check.dtype),
     "tp": ("tp", check.ranks),
     "max_context": ("max_context", check.whole(1)),
+    "rows_bytes": ("rows_bytes", check.whole(0)),
+    "cache_bytes": ("cache_bytes", check.whole(1)),
+    "snapshot_every": ("snapshot_every", check.whole(1)),
     "idle_exit": ("idle_exit_s", check.idle_exit),
 }
 """Key in a `[daemon.NAME]` section → field of `Asked` and its check."""

@@ -14,12 +14,15 @@ from engine_daemon.protocol.commands import (
     At,
     Close,
     Force,
+    ForceText,
     Open,
     Pause,
     RemoveCondition,
     Reply,
+    Resample,
     RunTo,
     SetSampler,
+    Switch,
 )
 from engine_daemon.protocol.events import PromptSet, Stopped
 from engine_daemon.protocol.values import PromptSpec, Sampler
@@ -131,25 +134,46 @@ class Control:
             if stopped is not None and stopped.reason == "goal" and columns.status == "paused":
                 await self.step(owed)
 
-    async def force(self, token_id: int) -> None:
-        """Append this id at the pending step."""
+    def _need_standing(self) -> int | None:
+        """The recorded step under the cursor, None for the pending one; it must stand."""
         self._need_session()
-        if not self._view.at_head:
-            raise InspectError("only the pending step can be forced", "G moves the cursor there")
         if self._view.running:
             raise InspectError("it is running", "space pauses it")
         if self._under_way():
             raise InspectError("a step is under way")
-        if not self._view.on_pending:
+        return self._view.recorded_step
+
+    async def force(self, token_id: int) -> None:
+        """Append this id at the step under the cursor; a recorded one opens a branch."""
+        step = self._need_standing()
+        if step is None and not self._view.on_pending:
             raise InspectError("nothing is pending here", "s makes the next distribution")
-        await self._send(Force(id=token_id), self.here)
+        await self._act(Force(id=token_id, step=step))
+
+    async def force_text(self, ids: list[int]) -> None:
+        """Append these ids, likewise."""
+        await self._act(ForceText(ids=ids, step=self._need_standing()))
+
+    async def resample(self) -> None:
+        """Draw the step under the cursor again, likewise."""
+        await self._act(Resample(step=self._need_standing()))
 
     async def set_sampler(self, sampler: Sampler) -> None:
-        """Another sampler from the pending step on."""
-        self._need_session()
-        if self._view.running:
-            raise InspectError("it is running", "space pauses it")
-        await self._send(SetSampler(sampler=sampler), self.here)
+        """Another sampler from the step under the cursor on, likewise."""
+        await self._act(SetSampler(sampler=sampler, step=self._need_standing()))
+
+    async def switch(self, branch: int) -> None:
+        """Stand on another branch, at its end."""
+        self._need_standing()
+        if branch == self._view.columns.branch:
+            raise InspectError("there is no other branch", "enter on a recorded step opens one")
+        await self._act(Switch(branch=branch))
+
+    async def _act(self, do: AnyCommand) -> None:
+        """Send, and follow the head from here on."""
+        await self._send(do, self.here)
+        self._goal = None
+        self._view.cursor = None
 
     async def add_condition(self, source: str) -> None:
         """Stop where this becomes true, also while it runs. Whether it can be used is asked first:

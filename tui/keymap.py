@@ -18,6 +18,8 @@ Scope = Literal[
     "sampler",
     "sessions",
     "breakpoints",
+    "branches",
+    "text",
 ]
 """Where an action's keys work: the whole main screen, a focused pane, or another screen."""
 
@@ -31,6 +33,8 @@ SCOPES: Final[dict[Scope, str]] = {
     "sampler": "Sampler settings",
     "sessions": "Sessions",
     "breakpoints": "Breakpoints",
+    "branches": "Branches",
+    "text": "Force text",
 }
 
 
@@ -117,6 +121,18 @@ ACTIONS: Final[tuple[Action, ...]] = (
         "Stop where a condition becomes true; list and remove conditions",
         footer=5,
     ),
+    Action(
+        "resample",
+        ("r",),
+        "resample",
+        "Draw the token of the step again; at a step behind the head, on a branch of its own",
+    ),
+    Action("force_text", ("i",), "type", "Type a text; its tokens are forced one after the other"),
+    Action("previous_branch", ("left_square_bracket",), "branch back", "To the branch before"),
+    Action("next_branch", ("right_square_bracket",), "branch on", "To the next branch"),
+    Action("branches", ("B",), "branches", "The table of branches"),
+    Action("what_if", ("w",), "what if", "The step under another sampler, without using it"),
+    Action("reroll", ("R",), "re-roll", "Draw the step 1000 times (50R: 50) and count; no effect"),
     Action("sessions", ("t",), "sessions", "Choose another session", footer=10),
     Action("copy", ("y",), "copy", "Copy the text so far (through the terminal, OSC 52)"),
     Action(
@@ -170,7 +186,8 @@ ACTIONS: Final[tuple[Action, ...]] = (
         "force",
         ("enter",),
         "force",
-        "Append the highlighted candidate at the pending step, whatever its probability",
+        "Append the highlighted candidate, whatever its probability; at a step behind the head,"
+        " on a branch of its own",
         "next",
         footer=4,
     ),
@@ -218,6 +235,10 @@ ACTIONS: Final[tuple[Action, ...]] = (
         shown="esc",
         footer=3,
     ),
+    Action("stand", ("enter",), "go there", "To the highlighted branch", "branches", footer=1),
+    Action("cancel", ("escape", "q"), "cancel", "Stay", "branches", shown="esc", footer=2),
+    Action("append", ("enter",), "append", "Append the text", "text", footer=1, priority=True),
+    Action("cancel", ("escape",), "cancel", "Append nothing", "text", shown="esc", footer=2),
     Action(
         "attach",
         ("enter",),
@@ -279,6 +300,8 @@ _DISPLAY: Final = {
     "colon": ":",
     "pageup": "PgUp",
     "pagedown": "PgDn",
+    "left_square_bracket": "[",
+    "right_square_bracket": "]",
     "escape": "esc",
     "left": "←",
     "right": "→",

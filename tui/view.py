@@ -14,6 +14,7 @@ from engine_daemon.protocol.events import Predicted, PromptToken, Stepped
 from engine_daemon.protocol.state import EngineState, SessionInfo, State
 from engine_daemon.recording.columns import Columns
 from engine_daemon.recording.rows import Flag
+from tui.overlay import Overlay
 
 _KEPT_BYTES: Final = 32 * 1024 * 1024
 """Packed events kept for looking back without asking."""
@@ -40,6 +41,7 @@ class View:
         session: whose columns these are; None before any is chosen.
         cursor: the step looked at; None follows the head.
         link: False while the daemon cannot be reached; `link_text` says why.
+        overlay: what was read of a step, shown beside its candidates.
         wanted: events to ask for, of the step that was last looked at in vain.
     """
 
@@ -52,6 +54,7 @@ class View:
         self.link_text = ""
         self.newer_daemon = False
         self.wanted: list[int] = []
+        self.overlay: Overlay | None = None
         self._packed: OrderedDict[int, bytes] = OrderedDict()
         self._packed_bytes = 0
         self._last: Detail | None = None
@@ -60,7 +63,7 @@ class View:
     def show(self, session: str | None, columns: Columns) -> None:
         """Another session from here on, followed at its head."""
         self.session, self.columns = session, columns
-        self.cursor, self.wanted = None, []
+        self.cursor, self.wanted, self.overlay = None, [], None
         self._packed.clear()
         self._packed_bytes = 0
         self._last, self._last_seqs = None, ()
@@ -91,14 +94,35 @@ class View:
         return self.at >= self.head
 
     @property
+    def recorded_step(self) -> int | None:
+        """The step under the cursor when its token is picked already and it is looked back at."""
+        return self.at if self.at < len(self.columns) else None
+
+    @property
+    def path(self) -> tuple[Columns, int]:
+        """Changes when another sequence is on screen, not when it grows."""
+        return self.columns, self.columns.turned
+
+    @property
+    def shown_overlay(self) -> Overlay | None:
+        """What was read of the step under the cursor."""
+        found = self.overlay
+        here = found is not None and (found.branch, found.step) == (self.columns.branch, self.at)
+        return found if here else None
+
+    @property
     def on_pending(self) -> bool:
         """The cursor is on a distribution of which nothing is picked."""
         return self.columns.pending is not None and self.at == len(self.columns)
 
     @property
     def forcible(self) -> bool:
-        """A candidate of what is on screen can be appended: the one answer for keys and words."""
-        return self.on_pending and self.columns.status == "paused"
+        """A candidate of what is on screen can be appended: the one answer for keys and words.
+
+        At a step that is recorded it begins a branch.
+        """
+        stands = self.columns.status in ("paused", "ended")
+        return stands and (self.on_pending or self.recorded_step is not None)
 
     def move(self, step: int) -> None:
         """Put the cursor on `step`; at the head it follows."""

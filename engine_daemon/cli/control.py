@@ -25,6 +25,7 @@ from engine_daemon.protocol.commands import (
     Batch,
     Close,
     Force,
+    ForceText,
     Pause,
     RunTo,
 )
@@ -71,28 +72,24 @@ async def _carry_out(command: str, wanted: str, count: int, given: Given) -> int
                 ahead = count if place.kind == "pending" else count - 1
                 await watch.send(RunTo(step=place.step + ahead), at)
             case "force":
-                await watch.send(Force(id=await _token(client, given)), at)
+                await watch.send(await _forcing(client, given), at)
             case _:
                 raise AssertionError(command)
         return watch.report()
 
 
-async def _token(client: DaemonClient, given: Given) -> int:
-    """The id to force; a text must be exactly one token."""
+async def _forcing(client: DaemonClient, given: Given) -> Force | ForceText:
+    """What to force: an id, or the tokens of a text one after the other."""
     if given.text is None:
         assert given.token_id is not None
-        return given.token_id
+        return Force(id=given.token_id)
     answer = await client.ask(AskEncode(prompt=PromptSpec(text=given.text.encode())))
     prompt = unpack_event(answer.prompt or b"")
     assert isinstance(prompt, PromptSet)
-    tokens = [token for token in prompt.tokens() if not token.added]
-    if len(tokens) != 1:
-        pieces = " ".join(f"{token.id} {readable(token.piece)!r}" for token in tokens)
-        raise InspectError(
-            f"{given.text!r} is {len(tokens)} tokens, not one: {pieces}",
-            "Force them one after the other, with --id",
-        )
-    return tokens[0].id
+    ids = [token.id for token in prompt.tokens() if not token.added]
+    if not ids:
+        raise InspectError("there is nothing to force in an empty text")
+    return Force(id=ids[0]) if len(ids) == 1 else ForceText(ids=ids)
 
 
 class _Watch:

@@ -28,12 +28,14 @@ from engine_daemon.launch import load_error
 from engine_daemon.protocol.codec import unpack_event
 from engine_daemon.protocol.commands import Batch, Close, Open, StateMessage
 from engine_daemon.protocol.events import (
+    Branched,
     Closed,
     Commanded,
     ConditionDisabled,
     Event,
     PromptRejected,
     Stopped,
+    Switched,
     UnknownEvent,
 )
 from engine_daemon.protocol.state import State
@@ -111,7 +113,7 @@ class Run:
         self._session = session
         self._printer = printer
         self._recorder = recorder
-        self._lines = JsonLines()
+        self._lines = JsonLines(only=0)
         self._progress = LoadProgress()
         self._leave = Leave(client, session)
         self._rejected: InspectError | None = None
@@ -167,8 +169,11 @@ class Run:
                 self._progress.close()
                 if line["event"] != "error":  # said once, at the end, with its exit code
                     self._printer.line(line)
-            self._printer.event(event)
-            self._judge(event)
+            if _concerns(event):
+                self._printer.event(event)
+                self._judge(event)
+            elif isinstance(event, Branched | Switched):
+                say(f"somebody went to branch {event.branch}; the run waits for branch 0")
 
     def _look(self, state: State) -> None:
         """Show how the model loads while the session waits for it; give up when it cannot, or
@@ -216,7 +221,7 @@ class Run:
                 str(line["message"]), exit_code=FAULTS[stopped.reason], code=stopped.reason
             )
         limits = self._lines.columns.limits
-        at_limit = limits is not None and limits.max_steps == len(self._lines.columns)
+        at_limit = limits is not None and limits.max_steps == len(self._lines.columns.path(0))
         if stopped.condition is not None:
             (at, _) = self._lines.columns.fired[-1]
             say(f"stopped at step {at} by {condition_text(stopped)}")
@@ -283,3 +288,10 @@ class Run:
         waiting = self._lines.columns.status == "waiting"
         lost_model = waiting and error.exit_code is Exit.MODEL
         self.stays_open = not (self._closed or self._rejected or lost_model)
+
+
+def _concerns(event: Event | UnknownEvent) -> bool:
+    """A run is about branch 0; a fault on another one ends it too."""
+    if isinstance(event, UnknownEvent) or event.branch == 0:
+        return True
+    return isinstance(event, Stopped) and event.reason in FAULTS

@@ -35,7 +35,7 @@ from engine_daemon.protocol.events import (
 from engine_daemon.protocol.values import ModelInfo
 from engine_daemon.recording.columns import Columns
 from engine_daemon.recording.reader import Recording
-from engine_daemon.recording.rows import NO_ID, Flag
+from engine_daemon.recording.rows import NO_ID, Flag, Rows
 
 DoneReason = Literal["eos", "length", "context", "condition", "user", "timeout"]
 _FAULTS: Final = ("no_memory", "error", "engine_lost", "disk_full")
@@ -68,11 +68,13 @@ def export(recording: Recording) -> Iterator[Line]:
 class JsonLines:
     """Makes the lines of one session from its events, in order.
 
-    `columns` is the fold they come from; nobody else may feed it.
+    `columns` is the fold they come from; nobody else may feed it. `only`: the one branch to tell
+    of; without it all of them, in log order, and the end is that of the branch stood on.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, only: int | None = None) -> None:
         self.columns = Columns()
+        self._only = only
         self._model: ModelInfo | None = None
 
     def feed(self, seq: int, event: Event | UnknownEvent) -> list[Line]:
@@ -89,6 +91,8 @@ class JsonLines:
                 return [self._prompt(event)]
             case PromptRejected():
                 return [error_line(event.code, event.message, event.hint)]
+            case Stepped() if self._only not in (None, event.branch):
+                return []
             case Stepped() if predicted is not None and self._joined(rows):
                 return [self._step(predicted, event)]
             case _:
@@ -96,7 +100,7 @@ class JsonLines:
 
     def pending_line(self) -> Line | None:
         """The distribution at the head, of which nothing is picked; None when there is none."""
-        predicted = self.columns.pending
+        predicted = self.columns.end_of(self._branch).pending
         if predicted is None:
             return None
         return {
@@ -109,18 +113,18 @@ class JsonLines:
 
     def done_line(self, reason: DoneReason, pending: bool, fired: Line | None = None) -> Line:
         """The last line. `pending`: it stands at a distribution, else at its last step."""
-        columns = self.columns
-        steps = len(columns)
+        rows = self._rows
+        steps = len(rows)
         return {
             "event": "done",
             "session": self._session,
-            "branch": 0,
+            "branch": self._branch,
             "reason": reason,
             "condition": fired,
             "at": {"step": steps if pending else max(steps - 1, 0), "pending": pending},
             "steps": steps,
-            "text": final_text(columns.contributed()),
-            "ids": [token for token in columns.ids if token != NO_ID],
+            "text": final_text(rows.contributed()),
+            "ids": [token for token in rows.ids if token != NO_ID],
         }
 
     def stopped_lines(self, stopped: Stopped) -> list[Line]:
@@ -134,7 +138,7 @@ class JsonLines:
         reason = _KEPT_REASONS.get(stopped.reason, "user")
         if stopped.reason == "goal" and self._at_max_steps():
             reason = "length"
-        at_last_step = not stopped.pending or reason == self.columns.last_stop
+        at_last_step = not stopped.pending or reason == self.columns.end_of(self._branch).last_stop
         line = None if at_last_step else self.pending_line()
         done = self.done_line(reason, line is not None, condition(stopped))
         return [*([line] if line else []), done]
@@ -147,7 +151,7 @@ class JsonLines:
         columns = self.columns
         if columns.rejected is not None:
             return []
-        stop = columns.stop
+        stop = columns.end_of(self._branch).stop
         over = columns.closed or columns.status == "ended"
         if stop is not None and (over or stop.reason in _FAULTS):
             return self.stopped_lines(stop)
@@ -156,6 +160,14 @@ class JsonLines:
         return [*lines, self.done_line("user", line is not None)] if over else lines
 
     # One line each ----------------------------------------------------------------------------
+
+    @property
+    def _branch(self) -> int:
+        return self.columns.branch if self._only is None else self._only
+
+    @property
+    def _rows(self) -> Rows:
+        return self.columns.path(self._branch)
 
     @property
     def _session(self) -> str:
@@ -167,7 +179,7 @@ class JsonLines:
 
     def _at_max_steps(self) -> bool:
         limits = self.columns.limits
-        return limits is not None and limits.max_steps == len(self.columns)
+        return limits is not None and limits.max_steps == len(self._rows)
 
     def _ready(self, event: EngineStarted) -> list[Line]:
         """Again after a restart only where another engine, device or dtype serves the session."""

@@ -6,6 +6,7 @@ logged and handed to the engine side. Knows no sockets.
 
 from typing import Final, Protocol, assert_never
 
+from engine_daemon.hub import branching
 from engine_daemon.hub.breakpoints import (
     LONGEST_CONDITION,
     LONGEST_WATCHED,
@@ -13,6 +14,7 @@ from engine_daemon.hub.breakpoints import (
     MOST_WATCHED,
     Breakpoints,
 )
+from engine_daemon.hub.refusing import Rejected, log_command
 from engine_daemon.hub.sessions import Session, SessionStore, stamp
 from engine_daemon.protocol import commands as cmd
 from engine_daemon.protocol import events as ev
@@ -21,17 +23,6 @@ from engine_daemon.protocol.packing import unpack_ints
 from engine_daemon.protocol.values import PromptSpec, Sampler, Wanted
 
 MAX_SEED: Final = 2**64 - 1
-
-
-class Rejected(Exception):
-    """A command that is not accepted; `code` as in `protocol.commands.Reply`."""
-
-    def __init__(self, code: str, message: str, hint: str = "", at: At | None = None) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
-        self.hint = hint
-        self.at = at
 
 
 class Engine(Protocol):
@@ -47,8 +38,16 @@ class Engine(Protocol):
         """Commit until pending at `step`."""
         ...
 
-    def force(self, session: Session, token_id: int, cause: bytes) -> None:
-        """Commit this id at the pending step."""
+    def force(self, session: Session, ids: list[int], cause: bytes) -> None:
+        """Commit these ids from the pending step on."""
+        ...
+
+    def move(self, session: Session, cause: bytes, *, look: bool) -> None:
+        """Bring the worker to the path the session stands on; `look`: and have it predict."""
+        ...
+
+    def make_row(self, session: Session, branch: int, step: int, cause: bytes) -> None:
+        """Make the row of a recorded step again."""
         ...
 
     def resample(self, session: Session, cause: bytes) -> None:
@@ -130,10 +129,25 @@ def obey(
             _run_to(session, engine, step, at, who, cause)
         case cmd.Pause():
             _pause(session, engine, who, cause)
-        case cmd.Force(id=token_id):
-            _force(session, engine, token_id, at, who, cause)
-        case cmd.SetSampler(sampler=sampler):
-            _set_sampler(session, engine, sampler, at, who, cause)
+        case cmd.Force():
+            _check_standing(session, engine, at)
+            branching.force(session, engine, [command.id], command, who, cause)
+        case cmd.ForceText():
+            _check_standing(session, engine, at)
+            branching.force(session, engine, command.ids, command, who, cause)
+        case cmd.SetSampler():
+            check_sampler(command.sampler)
+            _check_standing(session, engine, at)
+            branching.set_sampler(session, engine, command, who, cause)
+        case cmd.Resample():
+            _check_standing(session, engine, at)
+            branching.resample(session, engine, command, who, cause)
+        case cmd.Switch(branch=branch):
+            _check_standing(session, engine, at)
+            branching.switch(session, engine, branch, who, cause)
+        case cmd.Recompute():
+            _check_standing(session, engine, at)
+            branching.recompute(session, engine, command, who, cause)
         case cmd.AddCondition(source=source):
             _add_condition(session, engine, source, who, cause)
         case cmd.RemoveCondition(number=number):
@@ -141,7 +155,7 @@ def obey(
         case cmd.SetWatch(texts=texts):
             check_watch(texts)
             _check_resolvable(session, engine)
-            _log(session, "set_watch", who, cause)
+            log_command(session, "set_watch", who, cause)
             engine.breakpoints.watch(session, texts, cause)
         case cmd.Close(by=by):
             _close(session, engine, by, who, cause, now)
@@ -197,7 +211,7 @@ def _add_condition(session: Session, engine: Engine, source: str, who: str, caus
     if len(session.columns.conditions) >= MOST_CONDITIONS:
         raise Rejected("bad_arg", f"a session has at most {MOST_CONDITIONS} conditions")
     _check_resolvable(session, engine)
-    _log(session, "add_condition", who, cause, text=source)
+    log_command(session, "add_condition", who, cause, text=source)
     engine.breakpoints.add(session, source, cause)
 
 
@@ -206,7 +220,7 @@ def _remove_condition(
 ) -> None:
     if number not in session.columns.conditions:
         raise Rejected("bad_arg", f"there is no condition {number}")
-    _log(session, "remove_condition", who, cause, token_id=number)
+    log_command(session, "remove_condition", who, cause, token_id=number)
     engine.breakpoints.remove(session, number, cause)
 
 
@@ -217,30 +231,6 @@ def _title(prompt: PromptSpec) -> str:
     elif prompt.ids is not None:
         return "ids " + " ".join(map(str, unpack_ints("I", prompt.ids[:80])))
     return " ".join(text.decode("utf-8", "replace").split())
-
-
-def _log(
-    session: Session,
-    op: str,
-    who: str,
-    cause: bytes,
-    goal: int | None = None,
-    token_id: int | None = None,
-    text: str = "",
-) -> None:
-    place = session.columns.place
-    session.append(
-        ev.Commanded(
-            op=op,
-            who=who,
-            goal=goal,
-            id=token_id,
-            text=text,
-            branch=place.branch,
-            step=place.step,
-            **stamp(cause),
-        )
-    )
 
 
 def _check_at(session: Session, at: At | None) -> None:
@@ -277,7 +267,7 @@ def _run_to(
     lowest = place.step + (place.kind == "pending")
     if step is not None and step < lowest:
         raise Rejected("bad_arg", f"the session is already at step {place.step}")
-    _log(session, "run_to", who, cause, goal=step)
+    log_command(session, "run_to", who, cause, goal=step)
     engine.go(session, step, cause)
 
 
@@ -285,10 +275,10 @@ def _pause(session: Session, engine: Engine, who: str, cause: bytes) -> None:
     status = session.columns.status
     reads = status == "waiting" and session.resident
     if status == "running" or reads:
-        _log(session, "pause", who, cause)
+        log_command(session, "pause", who, cause)
         engine.halt(session, cause)
     elif status == "waiting":
-        _log(session, "pause", who, cause)
+        log_command(session, "pause", who, cause)
         session.goal = 0
     # Else it stands already: accepted, nothing happens.
 
@@ -297,43 +287,10 @@ def _close(session: Session, engine: Engine, by: str, who: str, cause: bytes, no
     """A running session stands first, so that its log ends with a distribution."""
     if session.closing is not None:
         return
-    _log(session, "close", who, cause)
+    log_command(session, "close", who, cause)
     if session.columns.status == "running" and session.resident:
         session.closing = (by, cause)
         engine.halt(session, cause)
     else:
         engine.drop(session)
         session.close(by, now, cause)
-
-
-def _check_pending(session: Session) -> None:
-    if session.columns.place.kind != "pending":
-        raise Rejected(
-            "bad_arg", "no distribution is pending here", "Step once to get the next distribution"
-        )
-
-
-def _force(
-    session: Session, engine: Engine, token_id: int, at: At | None, who: str, cause: bytes
-) -> None:
-    _check_standing(session, engine, at)
-    _check_pending(session)
-    vocabulary = engine.vocabulary()
-    if token_id < 0 or (vocabulary is not None and token_id >= vocabulary):
-        raise Rejected("bad_arg", f"{token_id} is no token id; the vocabulary has {vocabulary}")
-    _log(session, "force", who, cause, token_id=token_id)
-    engine.force(session, token_id, cause)
-
-
-def _set_sampler(
-    session: Session, engine: Engine, sampler: Sampler, at: At | None, who: str, cause: bytes
-) -> None:
-    check_sampler(sampler)
-    _check_standing(session, engine, at)
-    place = session.columns.place
-    _log(session, "set_sampler", who, cause)
-    session.append(
-        ev.SamplerSet(sampler=sampler, branch=place.branch, step=place.step, **stamp(cause))
-    )
-    if place.kind == "pending":
-        engine.resample(session, cause)

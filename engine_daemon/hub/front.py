@@ -14,8 +14,9 @@ from typing import Final, assert_never
 import zmq
 
 from engine_daemon import __version__
-from engine_daemon.hub.control import Rejected, obey, open_session
+from engine_daemon.hub.control import obey, open_session
 from engine_daemon.hub.fanout import next_batch
+from engine_daemon.hub.refusing import Rejected
 from engine_daemon.hub.sessions import Session, SessionStore
 from engine_daemon.hub.socket_path import bind_private
 from engine_daemon.hub.viewers import QUIET_S, SILENT_S, Following, Viewer
@@ -264,6 +265,11 @@ class Front:
                 self._engine.seats.encoder.resolve([source], [], done)
             case cmd.AskStacks():
                 self._engine.stacks(self._stacks_answer(viewer, number))
+            case cmd.AskToken() | cmd.AskWhatIf() | cmd.AskPreview() | cmd.AskReroll():
+                session = self._store.get(message.session)
+                self._engine.reads.ask(
+                    session, message.ask, lambda answer: self._send(viewer, answer, re=number)
+                )
             case _:
                 assert_never(message.ask)
 

@@ -11,14 +11,14 @@ import msgspec
 
 from engine_daemon.hub.breakpoints import Breakpoints, in_force, watched_ids
 from engine_daemon.hub.children import Ending
-from engine_daemon.hub.control import Rejected
 from engine_daemon.hub.encoding import Encoder
+from engine_daemon.hub.refusing import Rejected
 from engine_daemon.hub.sessions import Session, SessionStore, stamp
 from engine_daemon.hub.timeouts import Timeouts
 from engine_daemon.protocol import events as ev
 from engine_daemon.protocol import worker as wire
 from engine_daemon.protocol.commands import Message
-from engine_daemon.protocol.packing import unpack_ints
+from engine_daemon.protocol.packing import pack_ints, unpack_ints
 from engine_daemon.recording.writer import LogFull
 
 _log = logging.getLogger(__name__)
@@ -179,8 +179,14 @@ class Seats:
         except LogFull as error:
             self._disk_failed(session, error)
             return
-        if isinstance(event, ev.Predicted) and was_waiting and session.goal == 0:
-            self.log_stop(session, "timeout" if session.timed_out else "goal", "")
+        columns = session.columns
+        # Paused before the first distribution, or on a branch that has just begun.
+        stands = columns.status == "paused" and columns.stop is None
+        stands = stands or (was_waiting and session.goal == 0)
+        if isinstance(event, ev.Predicted) and event.branch == columns.branch and stands:
+            self.log_stop(session, "timeout" if session.timed_out else "goal", "", event.cause)
+        if isinstance(event, ev.CacheReleased | ev.Predicted):
+            session.cache_gone = isinstance(event, ev.CacheReleased) and event.why == "cache"
         if isinstance(event, ev.Stopped) and event.reason in ("no_memory", "error"):
             session.resident = event.reason != "no_memory"
         if isinstance(event, ev.Stopped):
@@ -209,7 +215,9 @@ class Seats:
             self.drop(session)
             session.close(by, time.monotonic(), cause)
 
-    def log_stop(self, session: Session, reason: ev.StopReason, message: str) -> None:
+    def log_stop(
+        self, session: Session, reason: ev.StopReason, message: str, cause: bytes | None = None
+    ) -> None:
         """Log that the session stands at the place its log ends at."""
         columns = session.columns
         session.append(
@@ -219,7 +227,7 @@ class Seats:
                 message=message,
                 branch=columns.place.branch,
                 step=columns.place.step,
-                **stamp(session.opened_by if reason == "goal" else None),
+                **stamp(cause),
             )
         )
 
@@ -266,10 +274,38 @@ class Seats:
         self._ensure_resident(session)
         self._send("worker", wire.Go(session=session.id, step=step, cause=cause))
 
-    def force(self, session: Session, token_id: int, cause: bytes) -> None:
-        """Commit this id at the pending step."""
+    def force(self, session: Session, ids: list[int], cause: bytes) -> None:
+        """Commit these ids from the pending step on."""
         self._ensure_resident(session)
-        self._send("worker", wire.ForceId(session=session.id, id=token_id, cause=cause))
+        first, then = ids[0], pack_ints("I", ids[1:])
+        self._send("worker", wire.ForceId(session=session.id, id=first, then=then, cause=cause))
+
+    def move(self, session: Session, cause: bytes, *, look: bool) -> None:
+        """Bring the worker to the path the session stands on."""
+        columns = session.columns
+        if not session.resident:
+            self._place(session, restored=True)
+            return
+        over = columns.last_stop if columns.place.kind == "ended" else None
+        self._send(
+            "worker",
+            wire.Move(
+                session=session.id,
+                branch=columns.branch,
+                ids=columns.generated_packed(),
+                sampler=columns.sampler,
+                salt=columns.salt,
+                look=look,
+                ended=over if over in ("eos", "length", "context") else None,
+                cause=cause,
+            ),
+        )
+
+    def make_row(self, session: Session, branch: int, step: int, cause: bytes) -> None:
+        """Make the row of a recorded step again."""
+        self._ensure_resident(session)
+        ids = pack_ints("I", session.columns.path(branch).ids[:step])
+        self._send("worker", wire.MakeRow(session=session.id, branch=branch, ids=ids, cause=cause))
 
     def resample(self, session: Session, cause: bytes) -> None:
         """Evaluate the pending distribution under the session's sampler."""

@@ -57,7 +57,8 @@ def stamp(cause: bytes | None = None) -> Stamp:
 class Session:
     """One open session.
 
-    `resident`: the worker holds it. `placed` counts events of the worker's current hold on it.
+    `resident`: the worker holds it; `cache_gone`: but its cache was needed elsewhere.
+    `placed` counts events of the worker's current hold on it.
     `unsent` is the prompt still to be tokenised. `engine_logged` the engine start last written to
     this log. `goal` is what the opening command wants of the first distribution; `closing` (by
     whom, the command) that it is to be closed as soon as it stands; `stalled` why the log could
@@ -71,6 +72,7 @@ class Session:
         self.log = log
         self.columns = columns
         self.resident = False
+        self.cache_gone = False
         self.placed = 0
         self.unsent: PromptSpec | None = None
         self.encoding: int | None = None
@@ -185,7 +187,7 @@ class Session:
             title=self.title,
             status="paused" if self.stalled else self.columns.status,
             place=self.columns.place,
-            resident=self.resident,
+            resident=self.resident and not self.cache_gone,
             head=self.log.head,
             created_ns=opened.created_ns if opened else 0,
             other_model=other_model,

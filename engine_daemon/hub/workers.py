@@ -17,7 +17,8 @@ import zmq
 
 from engine_daemon.config import DaemonOptions
 from engine_daemon.hub.children import Child, Ending, end_all
-from engine_daemon.hub.control import Rejected
+from engine_daemon.hub.reads import RowReads
+from engine_daemon.hub.refusing import Rejected
 from engine_daemon.hub.seats import Seats
 from engine_daemon.hub.sessions import SessionStore
 from engine_daemon.hub.socket_path import bind_private
@@ -71,6 +72,7 @@ class EngineSide:
         self._tokens: Child | None = None
         self._restarts: dict[str, deque[float]] = {WORKER: deque(), TOKENS: deque()}
         self._stacks: dict[int, Callable[[str | None], None]] = {}
+        self.reads = RowReads(self._send)
         self.seats = Seats(store, options.engine.max_context, self._send, changed)
 
     # Life of the children -------------------------------------------------------------------
@@ -137,6 +139,7 @@ class EngineSide:
     def _worker_lost(self, ending: Ending) -> None:
         _log.warning("worker %s", ending)
         self.seats.worker_lost(ending)
+        self.reads.lost()
         for answer in self._stacks.values():
             answer(None)
         self._stacks.clear()
@@ -224,6 +227,8 @@ class EngineSide:
                 answer = self._stacks.pop(ask, None)
                 if answer is not None:
                     answer(text)
+            case wire.RowAnswer():
+                self.reads.answered(message)
             case wire.Alive():
                 pass
             case _:

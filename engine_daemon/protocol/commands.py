@@ -8,7 +8,13 @@ from typing import Literal
 import msgspec
 
 from engine_daemon.protocol.state import State
-from engine_daemon.protocol.values import PromptSpec, Record, Sampler
+from engine_daemon.protocol.values import (
+    PromptSpec,
+    Record,
+    Sampler,
+    StepFigures,
+    TokenFigure,
+)
 
 Role = Literal["observer", "controller"]
 
@@ -58,15 +64,51 @@ class Pause(Command, frozen=True, kw_only=True, tag="pause"):
 
 
 class Force(Command, frozen=True, kw_only=True, tag="force"):
-    """Append `id` at the pending step, whatever its probability."""
+    """Append `id`, whatever its probability: at the pending step, or at a recorded one.
+
+    Here and below: `step` None is the pending step; a recorded one opens a branch there. `branch`
+    None is the one the session stands on. The guard `at` is always where the session stands.
+    """
 
     id: int
+    step: int | None = None
+    branch: int | None = None
+
+
+class ForceText(Command, frozen=True, kw_only=True, tag="force_text"):
+    """Append these ids one after the other, each a forced step: a text somebody typed."""
+
+    ids: list[int]
+    step: int | None = None
+    branch: int | None = None
 
 
 class SetSampler(Command, frozen=True, kw_only=True, tag="set_sampler"):
-    """Another sampler from the pending step on; re-evaluates it without a forward."""
+    """Another sampler from the step on; re-evaluates it without a forward."""
 
     sampler: Sampler
+    step: int | None = None
+    branch: int | None = None
+
+
+class Resample(Command, frozen=True, kw_only=True, tag="resample"):
+    """Draw the token of a step again, with the session's next unused salt, and append it."""
+
+    step: int | None = None
+    branch: int | None = None
+
+
+class Switch(Command, frozen=True, kw_only=True, tag="switch"):
+    """Stand on another branch, at its end."""
+
+    branch: int
+
+
+class Recompute(Command, frozen=True, kw_only=True, tag="recompute"):
+    """Make the logits row of a recorded step again, so that reads on it are answered."""
+
+    step: int
+    branch: int | None = None
 
 
 class AddCondition(Command, frozen=True, kw_only=True, tag="add_condition"):
@@ -103,7 +145,11 @@ AnyCommand = (
     | RunTo
     | Pause
     | Force
+    | ForceText
     | SetSampler
+    | Resample
+    | Switch
+    | Recompute
     | AddCondition
     | RemoveCondition
     | SetWatch
@@ -134,13 +180,49 @@ class AskStacks(Ask, frozen=True, kw_only=True, tag="stacks"):
     """Python stacks of the worker."""
 
 
+class AskToken(Ask, frozen=True, kw_only=True, tag="token"):
+    """What these ids had at a step: from its kept row, however far down they were.
+
+    Here and below: `branch` None is the one the session stands on, `step` None the pending step.
+    Answered `gone` when the row is not kept any more.
+    """
+
+    ids: list[int]
+    step: int | None = None
+    branch: int | None = None
+
+
+class AskWhatIf(Ask, frozen=True, kw_only=True, tag="whatif"):
+    """A step's distribution under another sampler, and what it would pick."""
+
+    sampler: Sampler
+    step: int | None = None
+    branch: int | None = None
+
+
+class AskPreview(Ask, frozen=True, kw_only=True, tag="preview"):
+    """The pending distribution under a sampler that is being set."""
+
+    sampler: Sampler
+
+
+class AskReroll(Ask, frozen=True, kw_only=True, tag="reroll"):
+    """Draw a step `n` times with salts nobody uses: how often each token comes."""
+
+    n: int
+    step: int | None = None
+    branch: int | None = None
+
+
 class AskCondition(Ask, frozen=True, kw_only=True, tag="condition"):
     """Whether a condition can be used with this model's tokens; the answer says why not."""
 
     source: str
 
 
-AnyAsk = AskEvents | AskEncode | AskStacks | AskCondition
+AnyAsk = (
+    AskEvents | AskEncode | AskStacks | AskToken | AskWhatIf | AskPreview | AskReroll | AskCondition
+)
 
 # Viewer → hub ---------------------------------------------------------------------------------
 
@@ -275,7 +357,8 @@ class Reply(Message, frozen=True, kw_only=True):
 class Answer(Message, frozen=True, kw_only=True):
     """To a read: `data` by kind, or `code` `gone|busy|no_engine|bad_arg`.
 
-    `events`: `ev`; `encode`: `prompt` is a packed `PromptSet`; `stacks`: `text`.
+    `events`: `ev`; `encode`: `prompt` is a packed `PromptSet`; `stacks`: `text`; `token`:
+    `tokens`; `whatif` and `preview`: `figures`; `reroll`: `tokens` with their `count`.
     """
 
     code: str = ""
@@ -283,6 +366,8 @@ class Answer(Message, frozen=True, kw_only=True):
     ev: list[tuple[int, bytes]] | None = None
     prompt: bytes | None = None
     text: str | None = None
+    tokens: list[TokenFigure] | None = None
+    figures: StepFigures | None = None
 
 
 class Pong(Message, frozen=True, kw_only=True):

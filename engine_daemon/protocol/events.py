@@ -301,6 +301,35 @@ class WatchSet(Event, frozen=True, kw_only=True, tag="WatchSet"):
     tokens: list[TokenIds]
 
 
+class Branched(Event, frozen=True, kw_only=True, tag="Branched"):
+    """`branch` begins: it leaves `parent` at `step`, and the session stands on it from here on.
+
+    Its path is the parent's before `step`, then its own ids.
+    """
+
+    parent: int
+
+
+class Switched(Event, frozen=True, kw_only=True, tag="Switched"):
+    """The session stands on `branch` from here on, at its end (`step`); nothing is computed."""
+
+
+class Recomputed(Event, frozen=True, kw_only=True, tag="Recomputed"):
+    """The logits row of a recorded step is held again; reads on it are answered."""
+
+    restored: Restored
+
+
+class CacheReleased(Event, frozen=True, kw_only=True, tag="CacheReleased"):
+    """Memory this session held was given up because somebody needed it.
+
+    `why`: `parked` (the tail of a branch that was left), `snapshots`, or `cache` (all of it).
+    """
+
+    bytes: int
+    why: Literal["parked", "snapshots", "cache"]
+
+
 class Closed(Event, frozen=True, kw_only=True, tag="Closed"):
     """Last frame of a log that was closed cleanly. `count` events came before it."""
 
@@ -334,6 +363,10 @@ EVENTS: tuple[type[Event], ...] = (
     ConditionRemoved,
     ConditionDisabled,
     WatchSet,
+    Branched,
+    Switched,
+    Recomputed,
+    CacheReleased,
 )
 """Every kind of event; the codec and the golden files go by this table."""
 

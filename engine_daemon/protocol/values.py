@@ -220,7 +220,9 @@ class CacheReport(Record, frozen=True, kw_only=True):
 
     `tokens` positions held; `growing_bytes` what they occupy in the key/value buffers;
     `fixed_bytes` recurrent and convolution state; `allocated_bytes` all buffers;
-    `capacity_tokens` positions that fit in them; `limit_tokens` the session's limit.
+    `capacity_tokens` positions that fit in them; `limit_tokens` the session's limit. Beside them
+    `parked_bytes` of branches that were left, `snapshot_bytes` to go back to, and `rows_bytes` of
+    logits of past steps (host memory, all sessions).
     None where the backend cannot tell.
     """
 
@@ -231,11 +233,17 @@ class CacheReport(Record, frozen=True, kw_only=True):
     allocated_bytes: int | None = None
     capacity_tokens: int | None = None
     limit_tokens: int | None = None
+    parked_bytes: int | None = None
+    snapshot_bytes: int | None = None
+    rows_bytes: int | None = None
 
 
 class Restored(Record, frozen=True, kw_only=True):
-    """How a distribution came back: `method` (`prefill`, `snapshot`, `crop`), positions re-read
-    and milliseconds."""
+    """How a distribution came back: `method`, positions re-read and milliseconds.
+
+    `prefill`: everything was read again; `snapshot`, `crop`: the cache was taken back; `row`: the
+    logits were still held and nothing was read.
+    """
 
     method: str
     replayed: int
@@ -247,3 +255,33 @@ class Work(Record, frozen=True, kw_only=True):
 
     flops: int
     bytes_moved: int
+
+
+class TokenFigure(Record, frozen=True, kw_only=True):
+    """One token in a kept row. `logprob` raw; `final_logprob` under the sampler in force.
+
+    `count` only where draws were counted.
+    """
+
+    id: int
+    piece: bytes
+    special: bool
+    logit: float
+    logprob: float
+    final_logprob: float
+    rank: int
+    count: int | None = None
+
+
+class StepFigures(Record, frozen=True, kw_only=True):
+    """A kept row under some sampler, as `Predicted` tells it; `picked` is what it would append
+    and `draw` the number it used (None when greedy)."""
+
+    candidates: Candidates
+    ties_cut: bool
+    entropy_bits: float
+    logsumexp: float
+    margin: float
+    tail_prob: float
+    picked: TokenFigure
+    draw: float | None = None

@@ -14,7 +14,9 @@ from engine_daemon.protocol.values import (
     PromptSpec,
     Record,
     Sampler,
+    StepFigures,
     Stops,
+    TokenFigure,
     TokenIds,
 )
 
@@ -23,7 +25,10 @@ class EngineOptions(Record, frozen=True, kw_only=True):
     """What the worker is to load and how; the `daemon start` options of the same names.
 
     `model` is a name, a directory or a `.gguf` file; `cache_dir` where converted models lie.
-    `devices` empty = choose. `max_context` None = the model's.
+    `devices` empty = choose. `max_context` None = the model's. `rows_bytes`: how much host memory
+    logits rows of past steps may take; `cache_bytes`: the budget of caches on the device;
+    `snapshot_every`: steps between two snapshots of state that cannot be cropped. None = a
+    default.
     """
 
     backend: str = "hf"
@@ -34,6 +39,9 @@ class EngineOptions(Record, frozen=True, kw_only=True):
     tp: int = 1
     max_context: int | None = None
     cache_dir: str = ""
+    rows_bytes: int | None = None
+    cache_bytes: int | None = None
+    snapshot_every: int | None = None
 
 
 # Any child → hub ------------------------------------------------------------------------------
@@ -106,11 +114,15 @@ class Halt(Message, frozen=True, kw_only=True):
 
 
 class ForceId(Message, frozen=True, kw_only=True):
-    """Commit `id` at the pending step, forward, stand: `Stepped`, `Predicted`, `Stopped{goal}`."""
+    """Commit `id` at the pending step, forward, stand: `Stepped`, `Predicted`, `Stopped{goal}`.
+
+    `then`: ids to commit after it in the same way (a u32 column).
+    """
 
     session: str
     id: int
     cause: bytes | None = None
+    then: bytes = b""
 
 
 class Resample(Message, frozen=True, kw_only=True):
@@ -129,6 +141,48 @@ class SetConditions(Message, frozen=True, kw_only=True):
     conditions: list[ConditionSpec]
     watch: bytes
     cause: bytes | None = None
+
+
+class Move(Message, frozen=True, kw_only=True):
+    """The session's sequence is the prompt and `ids` from here on, as `branch`.
+
+    `look`: answered by `Predicted`, without a forward where the row is still held; else whatever
+    comes next brings it. `ended`: why the sequence ended there, if it did.
+    """
+
+    session: str
+    branch: int
+    ids: bytes
+    sampler: Sampler
+    salt: int
+    look: bool
+    ended: Literal["eos", "length", "context"] | None = None
+    cause: bytes | None = None
+
+
+class MakeRow(Message, frozen=True, kw_only=True):
+    """Make the logits row after the prompt and `ids` again: `Recomputed{branch, step}`."""
+
+    session: str
+    branch: int
+    ids: bytes
+    cause: bytes | None = None
+
+
+class AskRow(Message, frozen=True, kw_only=True):
+    """A read of the kept row after the prompt and `ids`. Answered by `RowAnswer`.
+
+    `tokens`: the figures of these; `n`: so many draws counted, with salts from `salt` on;
+    neither: the row under `sampler`.
+    """
+
+    ask: int
+    session: str
+    ids: bytes
+    sampler: Sampler
+    salt: int
+    tokens: list[int] | None = None
+    n: int | None = None
 
 
 class Drop(Message, frozen=True, kw_only=True):
@@ -190,6 +244,16 @@ class EventOut(Message, frozen=True, kw_only=True):
 
     session: str
     event: bytes
+
+
+class RowAnswer(Message, frozen=True, kw_only=True):
+    """To `AskRow`: `code` is `gone` or `bad_arg` when there is none."""
+
+    ask: int
+    code: str = ""
+    message: str = ""
+    tokens: list[TokenFigure] | None = None
+    figures: StepFigures | None = None
 
 
 class Alive(Message, frozen=True, kw_only=True):
@@ -271,6 +335,9 @@ TO_CHILD: dict[str, type[Message]] = {
     "resample": Resample,
     "set_conditions": SetConditions,
     "drop": Drop,
+    "move": Move,
+    "make_row": MakeRow,
+    "ask_row": AskRow,
     "seen": Seen,
     "dump_stacks": DumpStacks,
     "load_tokenizer": LoadTokenizer,
@@ -284,6 +351,7 @@ FROM_CHILD: dict[str, type[Message]] = {
     "engine_ready": EngineReady,
     "load_failed": LoadFailed,
     "event": EventOut,
+    "row_answer": RowAnswer,
     "alive": Alive,
     "stacks": Stacks,
     "tokenizer_ready": TokenizerReady,

@@ -9,6 +9,8 @@ from typing import Final
 
 from engine_daemon.protocol.codec import WireError, unpack_event
 from engine_daemon.protocol.events import (
+    Branched,
+    CacheReleased,
     Closed,
     Commanded,
     ConditionAdded,
@@ -24,22 +26,22 @@ from engine_daemon.protocol.events import (
     PromptRejected,
     PromptSet,
     PromptToken,
+    Recomputed,
     Reopened,
     SamplerSet,
     SessionSet,
     Stepped,
-    StepStop,
     Stopped,
+    Switched,
     UnknownEvent,
     WatchSet,
 )
 from engine_daemon.protocol.packing import pack_ints, unpack_ints
 from engine_daemon.protocol.state import Place, SessionWord
-from engine_daemon.protocol.values import Sampler
-from engine_daemon.recording.rows import Flag, Rows
+from engine_daemon.recording.paths import Paths, how_of
 
 _ENDS: Final = ("eos", "length", "context")
-_MOVING: Final = ("open", "run_to", "force")
+_MOVING: Final = ("open", "run_to", "force", "force_text", "resample")
 """Commands after which the session runs until `Stopped`."""
 _LOST_ROWS_LIMIT: Final = 1_000_000
 """More lost steps than this in one hole are a broken number, not a hole."""
@@ -54,12 +56,12 @@ class GapError(Exception):
         self.seq = seq
 
 
-class Columns(Rows):
+class Columns(Paths):
     """Everything known of one session: last-known values, and one row a committed step.
 
     Attributes:
         next: the `seq` that `apply` expects.
-        stop: why the session stands; None before it first did, and while it runs.
+        stop: why the session stands; None before it first did here, and while it runs.
         goal: step that the command in force leads to (None: until something stops it).
         pending: the distribution at the head, of which nothing is picked yet.
         seq_pending: its `seq`.
@@ -80,13 +82,8 @@ class Columns(Rows):
         self.limits: SessionSet | None = None
         self.prompt: PromptSet | None = None
         self.rejected: PromptRejected | None = None
-        self.sampler = Sampler()
-        self.salt = 0
-        self.stop: Stopped | None = None
         self.goal: int | None = None
         self.closed = False
-        self.pending: Predicted | None = None
-        self.seq_pending: int | None = None
         self.strays = 0
         self.complete = True
         self.conditions: dict[int, ConditionAdded] = {}
@@ -97,7 +94,6 @@ class Columns(Rows):
         self.fired: list[tuple[int, int]] = []
         self._running = False
         self._predicted_once = False
-        self.last_stop: StepStop | None = None
         self._prompt_tokens: list[PromptToken] | None = None
 
     def __bool__(self) -> bool:
@@ -154,6 +150,7 @@ class Columns(Rows):
                 self.rejected = event
             case SamplerSet():
                 self.sampler, self.salt = event.sampler, event.salt
+                self.last_salt = max(self.last_salt, event.salt)
             case Commanded():
                 self._command(event)
             case Predicted():
@@ -161,12 +158,19 @@ class Columns(Rows):
             case Stepped():
                 self._step(seq, event)
             case Stopped():
-                self.stop, self._running = event, False
+                self._running = False
+                self.stop = event if event.branch == self.branch else self.stop
                 self._note_fired(event)
             case ConditionAdded() | ConditionRemoved() | ConditionDisabled() | ConditionRejected():
                 self._condition(event)
             case WatchSet():
                 self.watch = event if event.tokens else None
+            case Branched():
+                self._branch(event)
+            case Switched():
+                self._switch(event)
+            case CacheReleased() | Recomputed():
+                pass
             case Closed():
                 self.closed, self._running = True, False
             case Reopened():
@@ -178,7 +182,25 @@ class Columns(Rows):
         if event.op in _MOVING:
             self.goal = event.goal
             self._running = not (event.op == "open" and event.goal == 0)
-            self.stop = None
+            self._stood, self.stop = self.stop or self._stood, None
+
+    def _branch(self, event: Branched) -> None:
+        """The path up to the step is the parent's; nothing stands there before a `Predicted`."""
+        if self.has_branch(event.branch) or not self.has_branch(event.parent):
+            self.strays += 1
+            return
+        self.go_to(event.parent)
+        low = self.start(event.parent)
+        if event.step < low or (event.step > len(self) and not self._fill(event.step)):
+            self.strays += 1
+            return
+        self.begin(event.branch, event.step)
+
+    def _switch(self, event: Switched) -> None:
+        if self.has_branch(event.branch):
+            self.go_to(event.branch)
+        else:
+            self.strays += 1
 
     def _condition(
         self, event: ConditionAdded | ConditionRemoved | ConditionDisabled | ConditionRejected
@@ -203,14 +225,14 @@ class Columns(Rows):
 
     def _predict(self, seq: int, event: Predicted) -> None:
         """The last one for a step before its pick counts."""
-        if event.branch or event.step < len(self) or not self._fill(event.step):
+        if event.branch != self.branch or event.step < len(self) or not self._fill(event.step):
             self.strays += 1
             return
         self.pending, self.seq_pending = event, seq
         self._predicted_once = True
 
     def _step(self, seq: int, event: Stepped) -> None:
-        if event.branch or event.step < len(self) or not self._fill(event.step):
+        if event.branch != self.branch or event.step < len(self) or not self._fill(event.step):
             self.strays += 1
             return
         if self.pending is not None and self.seq_pending is not None:
@@ -241,8 +263,9 @@ class Columns(Rows):
         if not self._predicted_once:
             return Place()
         if self.pending is None and self.last_stop in _ENDS:
-            return Place(kind="ended", step=step, reason=str(self.last_stop))
-        return Place(kind="pending", step=step)
+            reason = str(self.last_stop)
+            return Place(kind="ended", branch=self.branch, step=step, reason=reason)
+        return Place(kind="pending", branch=self.branch, step=step)
 
     @property
     def status(self) -> SessionWord:
@@ -284,10 +307,7 @@ class Columns(Rows):
 
     def how(self, step: int) -> How:
         """How the token of this step was picked."""
-        flags = self.flags[step]
-        if flags & Flag.FORCED:
-            return "forced"
-        return "sampled" if flags & Flag.SAMPLED else "greedy"
+        return how_of(self.flags[step])
 
 
 def _check(prompt: PromptSet) -> None:

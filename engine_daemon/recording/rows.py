@@ -36,6 +36,13 @@ _SPECIAL: Final = int(Flag.SPECIAL)
 """Plain ints are several times faster to test than flags; this is asked for every token."""
 
 
+_COLUMNS: Final = (
+    *("ids", "prob", "final_prob", "entropy", "margin", "rank"),
+    *("forward_ms", "probe_ms", "pick_ms", "append_ms", "total_ms", "waited_ms"),
+    *("position", "processed", "flags", "seq_predicted", "seq_stepped"),
+)
+
+
 class Rows:
     """The columns; each array is indexed by step. Times in milliseconds, `prob` raw."""
 
@@ -79,6 +86,28 @@ class Rows:
         """What each token from step `start` on adds to the text."""
         for step in range(start, len(self)):
             yield b"" if self.special(step) else self.piece(step)
+
+    def append_rows(self, other: "Rows", start: int = 0, end: int | None = None) -> None:
+        """Append rows [start, end) of another one's."""
+        end = len(other) if end is None else end
+        if start >= end:
+            return
+        for name in _COLUMNS:
+            getattr(self, name).extend(getattr(other, name)[start:end])
+        first = other._piece_ends[start - 1] if start else 0
+        moved = len(self._pieces) - first
+        self._pieces += other._pieces[first : other._piece_ends[end - 1]]
+        self._piece_ends.extend(at + moved for at in other._piece_ends[start:end])
+
+    def cut(self, step: int) -> "Rows":
+        """Take the rows from `step` on off the end."""
+        taken = Rows()
+        taken.append_rows(self, step)
+        for name in _COLUMNS:
+            del getattr(self, name)[step:]
+        del self._piece_ends[step:]
+        del self._pieces[self._piece_ends[-1] if step else 0 :]
+        return taken
 
     def add_step(
         self, stepped: Stepped, seq: int, predicted: Predicted, seq_predicted: int

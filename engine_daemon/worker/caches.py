@@ -4,7 +4,8 @@ Full-attention layers keep preallocated buffers and hand attention a slice of th
 kinds of layer keep transformers' own state. Knows no sessions, budgets or models.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator
 from typing import Literal
 
 from torch import Tensor
@@ -18,6 +19,8 @@ from transformers.cache_utils import (
 
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.protocol.values import CacheReport
+from engine_daemon.worker.going_back import GoesBack
+from engine_daemon.worker.tails import storage_bytes
 
 SMALLEST_CAPACITY = 256
 """Positions of the first allocation, before it doubles."""
@@ -50,18 +53,35 @@ class GrowingLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untyp
         """Make room for `positions` in all: doubling, up to the limit."""
         if not self.is_initialized or positions <= self.capacity:
             return
+        wanted = self.wanted(positions)
+        self.keys = self._grown(self.keys, wanted)
+        self.values = self._grown(self.values, wanted)
+
+    def wanted(self, positions: int) -> int:
+        """The capacity that `reserve` allocates."""
         wanted = max(SMALLEST_CAPACITY, 2 * self.capacity)
         while wanted < positions:
             wanted *= 2
-        if self._limit is not None:
-            wanted = max(positions, min(wanted, self._limit))
-        self.keys = self._grown(self.keys, wanted)
-        self.values = self._grown(self.values, wanted)
+        return wanted if self._limit is None else max(positions, min(wanted, self._limit))
 
     def _grown(self, buffer: Tensor, capacity: int) -> Tensor:
         grown = buffer.new_empty((*buffer.shape[:-2], capacity, buffer.shape[-1]))
         grown[..., : self.length, :] = buffer[..., : self.length, :]
         return grown
+
+    def growth(self, positions: int) -> int:
+        """Bytes that `reserve` takes on top, while old and new buffers are both there."""
+        if not self.is_initialized or positions <= self.capacity:
+            return 0
+        return self.position_bytes() * self.wanted(positions)
+
+    def put(self, start: int, keys: Tensor, values: Tensor) -> None:
+        """Write states at positions from `start` on; they are the last ones then."""
+        end = start + keys.shape[-2]
+        self.reserve(end)
+        self.keys[..., start:end, :] = keys
+        self.values[..., start:end, :] = values
+        self.length = end
 
     def update(
         self,
@@ -95,10 +115,13 @@ class GrowingLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untyp
 
     def used_bytes(self) -> int:
         """What the used positions occupy."""
+        return self.position_bytes() * self.length
+
+    def position_bytes(self) -> int:
+        """What one position occupies; 0 before the first states."""
         if not self.is_initialized:
             return 0
-        position = sum(x.numel() // max(1, x.shape[-2]) * x.itemsize for x in self.buffers())
-        return position * self.length
+        return sum(math.prod((*x.shape[:-2], x.shape[-1])) * x.itemsize for x in self.buffers())
 
     def buffers(self) -> tuple[Tensor, Tensor]:
         """Both buffers, whole."""
@@ -128,6 +151,12 @@ class TransformersCache(Cache):  # type: ignore[misc]  # transformers is untyped
         for layer in self.growing():
             layer.reserve(positions)
 
+    def growth(self, positions: int) -> int:
+        """Bytes that `reserve` takes on top: one layer after the other lets its old buffers go."""
+        layers = [layer for layer in self.growing() if layer.growth(positions)]
+        olds = [layer.position_bytes() * layer.capacity for layer in layers]
+        return sum(layer.growth(positions) for layer in layers) - sum(olds) + max(olds, default=0)
+
 
 def layer_tensors(layer: object) -> Iterator[Tensor]:
     """Key and value tensors that a layer of transformers' own holds."""
@@ -144,27 +173,21 @@ def state_tensors(layer: object) -> Iterator[Tensor]:
             yield from (state for state in states.values() if state is not None)
 
 
-def storage_bytes(tensors: Sequence[Tensor]) -> int:
-    """Bytes of the distinct storages behind `tensors`: a view keeps the whole of it alive."""
-    storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
-    return sum(storages.values())
-
-
-class HfCache:
+class HfCache(GoesBack):
     """The cache of one session. In mode `none` it remembers the ids and keeps no tensors.
 
     `make_layers` gives empty layers, which hold nothing before their first forward.
+    `position_bytes`: what a position takes in the growing layers, before there are any tensors.
     """
 
     def __init__(
-        self, mode: Literal["kv", "none"], make_layers: Callable[[], TransformersCache]
+        self,
+        mode: Literal["kv", "none"],
+        make_layers: Callable[[], TransformersCache],
+        snapshot_every: int | None = None,
+        position_bytes: int = 0,
     ) -> None:
-        self.mode = mode
-        self.layers = make_layers()
-        self.ids: list[int] = []
-        self.tokens = 0
-        self._make_layers = make_layers
-        self._lost = False
+        super().__init__(mode, make_layers, snapshot_every, position_bytes)
 
     def check(self) -> None:
         """InspectError (`engine`) when a failed forward left the cache unusable."""
@@ -185,6 +208,19 @@ class HfCache:
         self.layers = self._make_layers()
         self._lost = self.tokens > 0
 
+    def _stateful(self) -> dict[int, object]:
+        """Layers that cannot be cropped, by their number."""
+        return {
+            number: layer
+            for number, layer in enumerate(self.layers.layers)
+            if not isinstance(layer, (GrowingLayer, DummyLayer))
+        }
+
+    def _tensors(self) -> Iterator[Tensor]:
+        for layer in self.layers.layers:
+            yield from layer_tensors(layer)
+            yield from state_tensors(layer)
+
     def report(self, limit_tokens: int | None) -> CacheReport:
         """Bytes and positions, from the real tensors.
 
@@ -204,6 +240,8 @@ class HfCache:
             allocated_bytes=storage_bytes([*buffers, *windows, *states]),
             capacity_tokens=min((layer.capacity for layer in growing), default=None),
             limit_tokens=limit_tokens,
+            parked_bytes=self.parked_bytes(),
+            snapshot_bytes=self.snapshots.bytes,
         )
 
     def free(self) -> None:
@@ -211,3 +249,6 @@ class HfCache:
         self.layers = self._make_layers()
         self.ids = []
         self.tokens = 0
+        self.tails.clear()
+        self.snapshots.clear()
+        self._snapshot_at, self._lost = None, False

@@ -8,8 +8,10 @@ import hashlib
 import struct
 import time
 from collections.abc import Generator, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
+
+import msgspec
 
 from engine_daemon.protocol.events import Phase
 from engine_daemon.protocol.packing import pack_floats, pack_ints, unpack_ints
@@ -22,7 +24,7 @@ from engine_daemon.protocol.values import (
     Watched,
     Work,
 )
-from engine_daemon.protocol.worker import OpenSession
+from engine_daemon.protocol.worker import Move, OpenSession
 from engine_daemon.worker.backends.base import (
     Backend,
     Choice,
@@ -32,6 +34,8 @@ from engine_daemon.worker.backends.base import (
     Report,
     SessionCache,
 )
+from engine_daemon.worker.budget import Frugal
+from engine_daemon.worker.kept_rows import KeptRows, PathKey
 
 OwnStop = Literal["eos", "length", "context"]
 """What ends a sequence by itself."""
@@ -88,11 +92,13 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """What every session of a worker shares."""
+    """What every session of a worker shares. `cache_bytes`: the budget of all caches."""
 
     backend: Backend
     loaded: Loaded
     table: PieceTable
+    rows: KeptRows = field(default_factory=KeptRows)
+    cache_bytes: int | None = None
 
 
 class DecodeSession:
@@ -125,11 +131,41 @@ class DecodeSession:
         self._restoring = order.restored
         self._cache: SessionCache | None = None
         self._held = 0
+        self._key = PathKey(self.id, self.path)
+        self._moved = self._recall = False
+        self._unread = 0
+        self.used_ns = 0
 
     @property
     def step(self) -> int:
         """The step whose token comes next."""
         return len(self.path) - self._first
+
+    @property
+    def prompt(self) -> list[int]:
+        """The ids before step 0."""
+        return self.path[: self._first]
+
+    @property
+    def candidates(self) -> int:
+        """How many a step carries."""
+        return self._order.candidates
+
+    @property
+    def frugal(self) -> Frugal | None:
+        """The cache, when it takes part in the budget."""
+        return self._cache if isinstance(self._cache, Frugal) else None
+
+    def unread(self) -> int:
+        """Positions the next forward reads, going back not counted."""
+        if self._recall and self._engine.rows.get(self._key.key) is not None:
+            return 0
+        return max(0, len(self.path) - self._held)
+
+    def prepare(self) -> None:
+        """Have a cache, be it empty, before the next forward."""
+        if self._cache is None:
+            self._cache = self._engine.backend.new_cache(self._order.cache_mode)
 
     def knows(self, token_id: int) -> bool:
         """True when the model has such a token."""
@@ -139,7 +175,7 @@ class DecodeSession:
         """Forward, append, forward … After a Prediction, send the id to force or None to pick."""
         while True:
             if self.pending is None:
-                self.pending = self._read()
+                self.pending = self._recalled() or self._read()
             forced = yield self.pending
             yield self._append(self.pending, forced)
 
@@ -150,53 +186,123 @@ class DecodeSession:
             self.pending = replace(self.pending, look=self._look(self.pending.forward))
         return self.pending
 
+    def move(self, order: Move) -> None:
+        """Stand on another sequence. What is held is looked at when the next forward comes."""
+        self.branch, self.sampler, self.salt = order.branch, order.sampler, order.salt
+        self.path = self.prompt + unpack_ints("I", order.ids)
+        self.pending, self.ended = None, order.ended
+        self._key = PathKey(self.id, self.path)
+        self._moved = self._recall = True
+        self._unread = 0
+
+    def make_row(self, ids: list[int]) -> Restored:
+        """Make and keep the row after the prompt and `ids`; the sequence stays as it is."""
+        path, started = self.prompt + ids, time.monotonic_ns()
+        self.prepare()
+        assert self._cache is not None
+        self._moved = True
+        back = self._cache.go_back(path[:-1])
+        forward = self._engine.backend.forward(path[back.position :], self._cache)
+        self._engine.rows.keep(PathKey(self.id, path).key, forward.distribution)
+        ms = (time.monotonic_ns() - started) / 1e6
+        return Restored(method=back.method or "prefill", replayed=forward.processed, ms=ms)
+
     def give_back(self) -> None:
         """Free the cache; the next forward reads the whole sequence again."""
         if self._cache is not None:
             self._cache.free()
         self._cache = None
+        self._restoring = self._restoring or self._held > 0 or self.step > 0
         self._held = 0
-        self._restoring = self._restoring or self.step > 0
+
+    def _recalled(self) -> Prediction | None:
+        """Right after a move: the distribution from its row, where that is held. No forward."""
+        row = self._engine.rows.get(self._key.key) if self._recall else None
+        self._recall = False
+        if row is None:
+            return None
+        forward = Forward(row, 0.0, 0)
+        look = self._look(forward)
+        return Prediction(
+            step=self.step,
+            phase="decode",
+            position=len(self.path),
+            forward=forward,
+            look=look,
+            tokenize_ms=0.0,
+            waited_ms=0.0,
+            after_pause=False,
+            cache=self._report(),
+            work=Work(flops=0, bytes_moved=0),
+            restored=Restored(method="row", replayed=0, ms=look.evaluate_ms),
+        )
+
+    def _report(self) -> CacheReport:
+        if self._cache is None:
+            return CacheReport(mode=self._order.cache_mode)
+        report = self._cache.report(self._order.limit_tokens)
+        return msgspec.structs.replace(report, rows_bytes=self._engine.rows.bytes)
+
+    def _go_back(self, cache: SessionCache) -> Restored | None:
+        """After a move: hold what can be held of the path; what is read again counts for it."""
+        self._moved = False
+        started = time.monotonic_ns()
+        back = cache.go_back(self.path[:-1])
+        self._held = back.position
+        if back.method is None:
+            return None
+        replayed = len(self.path) - back.position - self._unread
+        ms = (time.monotonic_ns() - started) / 1e6
+        return Restored(method=back.method, replayed=replayed, ms=ms)
 
     def _read(self) -> Prediction:
         backend = self._engine.backend
-        if self._cache is None:
-            self._cache = backend.new_cache(self._order.cache_mode)
+        self.prepare()
+        assert self._cache is not None
+        self.used_ns = time.monotonic_ns()
+        back = self._go_back(self._cache) if self._moved else None
         phase: Phase = "decode" if self._held else "prefill"
         forward = backend.forward(self.path[self._held :], self._cache)
         self._held = position = len(self.path)
+        self._unread = 0
         restored = Restored(method="prefill", replayed=forward.processed, ms=forward.ms)
+        if back is not None:
+            restored = msgspec.structs.replace(back, ms=back.ms + forward.ms)
         prediction = Prediction(
             step=self.step,
             phase=phase,
             position=position,
             forward=forward,
-            look=self._look(forward),
+            look=self._look(forward, keep=True),
             tokenize_ms=self._tokenize_ms,
             waited_ms=self.waited_ms,
             after_pause=self.after_pause,
-            cache=self._cache.report(self._order.limit_tokens),
+            cache=self._report(),
             work=backend.work(forward.processed, position),
-            restored=restored if self._restoring else None,
+            restored=restored if self._restoring or back is not None else None,
         )
         self._tokenize_ms = self.waited_ms = 0.0
         self._restoring = self.after_pause = False
         self.ended = None
         return prediction
 
-    def _look(self, forward: Forward) -> Look:
+    def _look(self, forward: Forward, *, keep: bool = False) -> Look:
+        """`keep`: the row is a new one; holding it is a cost of looking."""
+        before = time.monotonic_ns()
+        if keep:
+            self._engine.rows.keep(self._key.key, forward.distribution)
         started = time.monotonic_ns()
         evaluation = forward.distribution.evaluate(self.sampler, self.path)
         evaluated = time.monotonic_ns()
         report = evaluation.report(self._order.candidates)
-        candidates = _named(report, self._engine.table)
+        candidates = named(report, self._engine.table)
         watched = _watched(evaluation, filter(self.knows, self.watch), self._engine.table)
         return Look(
             evaluation=evaluation,
             report=report,
             candidates=candidates,
             evaluate_ms=(evaluated - started) / 1e6,
-            probe_ms=(time.monotonic_ns() - evaluated) / 1e6,
+            probe_ms=(time.monotonic_ns() - evaluated + started - before) / 1e6,
             watched=watched,
         )
 
@@ -211,6 +317,8 @@ class DecodeSession:
             choice = look.evaluation.forced(forced)
         picked = time.monotonic_ns()
         self.path.append(choice.id)
+        self._key.append(choice.id)
+        self._unread += 1
         self.pending = None
         self.ended = self._end_after(prediction.step, choice.id)
         piece, special = table.piece(choice.id), table.is_special(choice.id)
@@ -252,7 +360,7 @@ def _watched(evaluation: Evaluation, ids: Iterable[int], table: PieceTable) -> W
     )
 
 
-def _named(report: Report, table: PieceTable) -> Candidates:
+def named(report: Report, table: PieceTable) -> Candidates:
     """The report's candidates with the bytes that name them."""
     pieces = [table.piece(i) for i in report.ids]
     return Candidates(

@@ -108,7 +108,7 @@ def _check_memory(
     checkpoint: Checkpoint, config: Any, dtype: torch.dtype, device: torch.device
 ) -> None:
     need = checkpoint.size * dtype.itemsize // max(1, _stored_dtype(config).itemsize)
-    free = _free_bytes(device)
+    free = free_bytes(device)
     if free is not None and need > free:
         raise InspectError(
             f"the model needs {need / 1e9:.1f} GB and {device} has {free / 1e9:.1f} GB free",
@@ -118,7 +118,7 @@ def _check_memory(
         )
 
 
-def _free_bytes(device: torch.device) -> int | None:
+def free_bytes(device: torch.device) -> int | None:
     """Memory that can be had on the device; None where nobody says."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])

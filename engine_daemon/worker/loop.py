@@ -35,7 +35,9 @@ from engine_daemon.protocol.worker import (
 from engine_daemon.version import version
 from engine_daemon.worker.backends import make_backend
 from engine_daemon.worker.backends.base import ChecksTokenizer
+from engine_daemon.worker.budget import limit_of
 from engine_daemon.worker.decode import Engine
+from engine_daemon.worker.kept_rows import KeptRows
 from engine_daemon.worker.turns import Turns, one_line
 
 _LINGER_MS: Final = 2000
@@ -175,12 +177,14 @@ def load(link: Link) -> Engine:
             model=loaded.model,
         )
     )
-    return Engine(backend, loaded, table)
+    return Engine(
+        backend, loaded, table, KeptRows(options.rows_bytes), limit_of(options.cache_bytes, backend)
+    )
 
 
 def serve(link: Link, engine: Engine) -> None:
     """Messages and turns, for ever: the hub ends this process."""
-    turns = Turns(engine, link.send, link.coming)
+    turns = Turns(engine, link.send, link.coming, link.send)
     while True:
         for message in link.take(wait=not turns.ready()):
             turns.handle(message)

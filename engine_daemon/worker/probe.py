@@ -81,6 +81,13 @@ class RowDistribution:
         """The ids by raw logit, sorted as far as was needed."""
         return Order(self.row)
 
+    def kept(self) -> "tuple[RowDistribution, int]":
+        """The same row in host memory, as the model produced it, and its bytes."""
+        row = self.logits.to("cpu")
+        if row.untyped_storage().nbytes() > 2 * row.nbytes:  # a view would keep all of it alive
+            row = row.clone()
+        return RowDistribution(row), row.nbytes
+
     def evaluate(self, sampler: Sampler, path: Sequence[int]) -> "RowEvaluation":
         """Apply a sampler; `path` is every id before this position."""
         with torch.inference_mode():
@@ -126,6 +133,11 @@ class RowEvaluation:
         if self._final.greedy:
             return self._choice(token_id, "greedy", None)
         return self._choice(token_id, "sampled", u)
+
+    def picks(self, us: list[float]) -> list[int]:
+        """The ids that many draws fall on, each as `pick` finds it."""
+        with torch.inference_mode():
+            return self._final.draw_many(us)
 
     def forced(self, token_id: int) -> Choice:
         """This id, with the values it has here; InspectError (`bad_arg`) beyond the vocabulary."""

@@ -274,6 +274,25 @@ class Final:
                 return self._last_possible()
             n *= _PREFIX_GROWTH
 
+    def draw_many(self, us: Sequence[float]) -> list[int]:
+        """What `draw` gives for each of `us`."""
+        if self._kept == 1 or not us:
+            return [self.draw(0.0)] * len(us)
+        n = FIRST_PREFIX
+        while True:
+            running = (self._prefix_weights(n) / self.mass).cumsum(0)
+            if float(running[-1]) > max(us) or running.numel() >= self._kept:
+                break
+            n *= _PREFIX_GROWTH
+        places = torch.searchsorted(running, torch.tensor(us, dtype=running.dtype), right=True)
+        ids = self._order.first(running.numel()).cpu()
+        beyond = places >= running.numel()
+        found: list[int] = ids[places.clamp(max=running.numel() - 1)].tolist()
+        if bool(beyond.any()):
+            last = self._last_possible()
+            found = [last if out else i for i, out in zip(found, beyond.tolist(), strict=True)]
+        return found
+
     def _last_possible(self) -> int:
         """The last id with any weight: rounding left the sum a hair below `u`."""
         possible = int((self._prefix_weights(self._kept) > 0).sum())

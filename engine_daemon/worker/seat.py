@@ -3,9 +3,9 @@
 Knows nothing of other sessions and of when its turn comes.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from engine_daemon.protocol.worker import Halt
+from engine_daemon.protocol.worker import Halt, Move
 from engine_daemon.worker.breakpoints import Breakpoints, Fired
 from engine_daemon.worker.decode import Append, DecodeSession, Prediction
 
@@ -13,12 +13,18 @@ from engine_daemon.worker.decode import Append, DecodeSession, Prediction
 @dataclass(frozen=True, slots=True)
 class Run:
     """What a session is under way to. `goal` None: until something stops it. `single`: one step,
-    taken only when the step before it is in the log."""
+    taken only when the step before it is in the log. `then`: ids to force after `forced`."""
 
     goal: int | None
     cause: bytes | None
     forced: int | None = None
     single: bool = False
+    then: tuple[int, ...] = ()
+
+    def after_force(self) -> "Run":
+        """The same, one forced id on."""
+        following = self.then[0] if self.then else None
+        return replace(self, forced=following, then=self.then[1:])
 
 
 class Seat:
@@ -76,6 +82,13 @@ class Seat:
         made = self.loop.send(forced)
         assert isinstance(made, Append)
         return made
+
+    def move(self, order: Move) -> None:
+        """Another sequence; a new loop that stands before its distribution."""
+        self.session.move(order)
+        self.loop = self.session.steps()
+        self.opening, self.opening_cause = order.look, order.cause
+        self.run = self.halt = None
 
     def mend(self) -> None:
         """A new loop in place of one that raised; it stands where the session stands."""

@@ -4,16 +4,19 @@ Knows the shape of events; nothing of when they are sent.
 """
 
 import time
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 from engine_daemon.protocol.events import (
+    CacheReleased,
     ConditionDisabled,
     Predicted,
+    Recomputed,
     Stepped,
     StepStop,
     Stopped,
     StopReason,
 )
+from engine_daemon.protocol.values import Restored
 from engine_daemon.worker.breakpoints import Disabled, Fired
 from engine_daemon.worker.decode import Append, DecodeSession, Prediction
 
@@ -102,6 +105,18 @@ def disabled(session: DecodeSession, it: Disabled, cause: bytes | None) -> Condi
     return ConditionDisabled(
         **_stamp(session.branch, session.step, cause), number=it.number, message=it.message
     )
+
+
+def recomputed(branch: int, step: int, restored: Restored, cause: bytes | None) -> Recomputed:
+    """The row of a recorded step is there again."""
+    return Recomputed(**_stamp(branch, step, cause), restored=restored)
+
+
+def released(
+    session: DecodeSession, size: int, why: Literal["parked", "snapshots", "cache"]
+) -> CacheReleased:
+    """Memory of this session went to somebody who needed it."""
+    return CacheReleased(**_stamp(session.branch, session.step, None), bytes=size, why=why)
 
 
 def _stamp(branch: int, step: int, cause: bytes | None) -> _Stamp:

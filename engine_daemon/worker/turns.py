@@ -17,21 +17,27 @@ from engine_daemon.protocol.events import Event, StepStop, StopReason
 from engine_daemon.protocol.packing import unpack_ints
 from engine_daemon.protocol.values import Stops
 from engine_daemon.protocol.worker import (
+    AskRow,
     Drop,
     EventOut,
     ForceId,
     Go,
     Halt,
+    MakeRow,
+    Move,
     OpenSession,
     Pieces,
     Resample,
+    RowAnswer,
     Seen,
     SetConditions,
 )
 from engine_daemon.worker import told
 from engine_daemon.worker.backends.base import NoMemoryError
 from engine_daemon.worker.breakpoints import Breakpoints, Fired
+from engine_daemon.worker.budget import Why, make_room
 from engine_daemon.worker.decode import DecodeSession, Engine
+from engine_daemon.worker.row_reads import gone, read_row
 from engine_daemon.worker.seat import Run, Seat
 
 WINDOW: Final = 64
@@ -46,7 +52,8 @@ _log: Final = logging.getLogger(__name__)
 class Turns:
     """All sessions of the worker.
 
-    `send` passes an event on; `coming` looks at what has arrived and was not handed over yet.
+    `send` passes an event on, `answer` what a read found; `coming` looks at what has arrived and
+    was not handed over yet.
     """
 
     def __init__(
@@ -54,10 +61,12 @@ class Turns:
         engine: Engine,
         send: Callable[[EventOut], None],
         coming: Callable[[], list[Message]],
+        answer: Callable[[RowAnswer], None] = lambda _: None,
     ) -> None:
         self._engine = engine
         self._send = send
         self._coming = coming
+        self._answer = answer
         self._seats: dict[str, Seat] = {}
         self._order: deque[str] = deque()
         self._under_way = 0
@@ -75,7 +84,9 @@ class Turns:
                 self._seen(name, count)
             case Pieces():
                 pass  # a tokens process that was restarted wrote the same table again
-            case Go() | Halt() | ForceId() | Resample() | SetConditions():
+            case AskRow():
+                self._read_row(message)
+            case Go() | Halt() | ForceId() | Resample() | Move() | MakeRow() | SetConditions():
                 seat = self._seats.get(message.session)
                 if seat is None:
                     _log.error("%s for unknown session %s", type(message).__name__, message.session)
@@ -99,6 +110,14 @@ class Turns:
             self._order.remove(name)
             self._under_way -= seat.sent - seat.seen
             seat.session.give_back()
+            self._engine.rows.drop(name)
+
+    def _read_row(self, ask: AskRow) -> None:
+        seat = self._seats.get(ask.session)
+        try:
+            self._answer(gone(ask) if seat is None else read_row(self._engine, seat.session, ask))
+        except InspectError as error:
+            self._answer(RowAnswer(ask=ask.ask, code="bad_arg", message=error.message))
 
     def _seen(self, name: str, count: int) -> None:
         seat = self._seats.get(name)
@@ -107,13 +126,21 @@ class Turns:
             self._under_way -= max(0, count - seat.seen)
             seat.seen = max(seat.seen, count)
 
-    def _command(self, seat: Seat, message: Go | Halt | ForceId | Resample | SetConditions) -> None:
+    def _command(
+        self,
+        seat: Seat,
+        message: Go | Halt | ForceId | Resample | Move | MakeRow | SetConditions,
+    ) -> None:
         match message:
             case Go(step=goal, cause=cause):
                 single = goal is not None and goal <= seat.session.step + 1
                 self._start(seat, Run(goal=goal, cause=cause, single=single))
-            case ForceId(id=token_id, cause=cause):
-                self._force(seat, token_id, cause)
+            case ForceId(id=token_id, cause=cause, then=then):
+                self._force(seat, (token_id, *unpack_ints("I", then)), cause)
+            case Move():
+                seat.move(message)
+            case MakeRow():
+                self._guarded(seat, lambda: self._make_row(seat, message))
             case Halt(cause=cause, reason=reason):
                 if seat.run is not None and seat.session.pending is not None:
                     self._stop(seat, reason, cause)
@@ -136,15 +163,22 @@ class Turns:
         if session.pending is not None and run.forced is None:
             self._stop_here(seat)
 
-    def _force(self, seat: Seat, token_id: int, cause: bytes | None) -> None:
+    def _force(self, seat: Seat, ids: tuple[int, ...], cause: bytes | None) -> None:
         session = seat.session
-        run = Run(goal=session.step + 1, cause=cause, forced=token_id, single=True)
-        if session.knows(token_id) and (session.pending is not None or seat.opening):
+        goal = session.step + len(ids)
+        run = Run(goal=goal, cause=cause, forced=ids[0], single=True, then=ids[1:])
+        strange = [token_id for token_id in ids if not session.knows(token_id)]
+        if not strange and (session.ended is None or seat.opening):
             self._start(seat, run)
             return
         seat.run = run
-        why = "nothing is pending" if session.knows(token_id) else f"no token has id {token_id}"
+        why = f"no token has id {strange[0]}" if strange else "nothing is pending"
         self._stop(seat, "error", cause, message=why)
+
+    def _make_row(self, seat: Seat, order: MakeRow) -> None:
+        ids = unpack_ints("I", order.ids)
+        restored = seat.session.make_row(ids)
+        self._tell(seat, told.recomputed(order.branch, len(ids), restored, order.cause))
 
     def _resample(self, seat: Seat, order: Resample) -> None:
         prediction = seat.session.resample(order.sampler, order.salt)
@@ -201,7 +235,7 @@ class Turns:
         fired = seat.breakpoints.after_append(prediction, append)
         self._tell_disabled(seat)
         if run.forced is not None:
-            seat.run = Run(goal=run.goal, cause=run.cause, single=run.single)
+            seat.run = run.after_force()
         paused = run.goal != append.step + 1 and self._halt_comes(seat)
         seen: StepStop | None = "condition" if fired else "user" if paused else None
         stop = append.stop or seen
@@ -220,6 +254,7 @@ class Turns:
         )
 
     def _forward(self, seat: Seat) -> None:
+        self._make_room(seat)
         prediction = seat.forward()
         cause = seat.cause()
         # Where a session is taken up again it stood before: it is not stopped there once more.
@@ -244,6 +279,22 @@ class Turns:
             self._stop(seat, "condition", run.cause, fired=fired)
         else:
             self._stop_at_goal(seat)
+
+    def _make_room(self, wanting: Seat) -> None:
+        """Others give way before this session's cache grows."""
+        wanting.session.prepare()
+        seats = list(self._seats.values())
+        seat_of = {id(seat.session): seat for seat in seats}
+        make_room(
+            self._engine.cache_bytes,
+            wanting.session,
+            [seat.session for seat in seats],
+            [seat.session for seat in seats if seat.run is None and not seat.opening],
+            lambda member, size, why: self._released(seat_of[id(member)], size, why),
+        )
+
+    def _released(self, seat: Seat, size: int, why: Why) -> None:
+        self._tell(seat, told.released(seat.session, size, why))
 
     def _stop_at_goal(self, seat: Seat) -> None:
         run = seat.run

@@ -19,6 +19,7 @@ def test_step_force_and_close(place: Place, session: str) -> None:
     assert "at step 5" in forced
     assert "' before'" in forced
     assert "at step 6" in place.run("force", session, "--id", "300").out.decode()
+    assert "at step 9" in place.run("force", session, "--text", "xyz").out.decode()
     assert "closed" in place.run("close", session).out.decode()
     gone = place.run("step", session, code=2)
     assert "no session" in gone.err
@@ -53,7 +54,7 @@ def test_busy_while_running(place: Place, session: str) -> None:
 @pytest.mark.parametrize(
     ("words", "part"),
     [
-        (("--text", " Kubernetes"), "is 11 tokens, not one"),
+        (("--text", ""), "nothing to force"),
         (("--id", "999999"), "no token id"),
         ((), "--id ID or --text TEXT"),
         (("--id", "1", "--text", "a"), "one of them"),

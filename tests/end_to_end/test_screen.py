@@ -47,6 +47,35 @@ def test_step_force_quit_and_come_back(place: Place) -> None:
     assert (now["session"], now["place"]["step"]) == (session["session"], 5)
 
 
+def test_another_path_from_a_recorded_step_and_back(place: Place) -> None:
+    with place.terminal(*SCRIPTED, "Hello pods are") as screen:
+        screen.until("step 0 pending")
+        for step in (1, 2, 3, 4):
+            screen.press("s")
+            screen.until(f"step {step} pending")
+        # Two steps back, the second candidate there.
+        screen.press("SS")
+        screen.until("step 2 of 4")
+        screen.press("R")
+        screen.until("1000 draws")
+        screen.press("\x1b")
+        screen.until("final")
+        screen.press("\t")
+        screen.until("enter force")
+        screen.press("j\r")
+        screen.until("branch 1 of 2")
+        screen.until("step 3 pending")
+        screen.press("[")
+        screen.until("branch 0 of 2")
+        screen.until("step 4 pending")
+        screen.press("s")
+        screen.until("step 5 pending")
+        screen.press("q")
+        screen.finish()
+    (session,) = place.status()["sessions"]
+    assert (session["place"]["branch"], session["place"]["step"]) == (0, 5)
+
+
 def test_run_and_pause(place: Place) -> None:
     with place.terminal("--engine", "scripted", "Hello") as screen:
         screen.until("step 0 pending")

@@ -15,6 +15,7 @@ from engine_daemon.protocol import state as s
 from engine_daemon.protocol import values as v
 from engine_daemon.protocol import worker as w
 from engine_daemon.protocol.packing import pack_floats, pack_ints
+from tests.protocol.samples_branches import BRANCHES
 
 CMD: Final = bytes(range(16))
 EPOCH: Final = b"epoch-01"
@@ -352,7 +353,7 @@ _CHILDREN: list[msgspec.Struct] = [
 SAMPLES: Final[dict[str, msgspec.Struct]] = {
     type(sample).__name__: sample
     for sample in [*_VALUES, *_EVENTS, *_COMMANDS, *_VIEWERS, *_CHILDREN]
-}
+} | BRANCHES
 """Name of the golden file → what it holds. A later sample of a struct is `Name-2`, `Name-3` …"""
 SAMPLES["OpenSession-2"] = msgspec.structs.replace(SAMPLES["OpenSession"], stands=False)
 SAMPLES["SessionInfo-2"] = msgspec.structs.replace(SESSION_INFO, trouble="no space left")

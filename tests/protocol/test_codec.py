@@ -130,8 +130,8 @@ def test_every_event_is_unpacked_to_itself(name: str) -> None:
 
 
 def test_an_unknown_kind_is_kept_and_named() -> None:
-    packed = msgpack.packb({"k": "Branched", "t_ns": 1, "wall_ns": 2, "parent": 0})
-    assert unpack_event(packed) == UnknownEvent("Branched")
+    packed = msgpack.packb({"k": "Teleport", "t_ns": 1, "wall_ns": 2, "parent": 0})
+    assert unpack_event(packed) == UnknownEvent("Teleport")
 
 
 def test_an_unknown_key_is_skipped() -> None:

@@ -25,7 +25,7 @@ from tests.recording.logs import (
     stopped,
 )
 
-UNKNOWN = b"\x81\xa1k\xa8Branched"
+UNKNOWN = b"\x81\xa1k\xa8Teleport"
 
 
 # Order ----------------------------------------------------------------------------------------
@@ -59,7 +59,7 @@ def test_a_prompt_whose_columns_do_not_fit_is_refused(column: str) -> None:
 
 def test_an_unknown_kind_is_counted_and_skipped() -> None:
     columns = fold(opened())
-    assert columns.apply(1, UNKNOWN) == e.UnknownEvent("Branched")
+    assert columns.apply(1, UNKNOWN) == e.UnknownEvent("Teleport")
     assert columns.next == 2
 
 

@@ -150,7 +150,7 @@ def test_a_newer_frame_0_need_not_be_understood(path: Path) -> None:
 
 def test_newer_kinds_and_keys_of_the_same_format_are_read(path: Path) -> None:
     payloads = packed(session())
-    payloads.insert(6, b"\x81\xa1k\xa8Branched")
+    payloads.insert(6, b"\x81\xa1k\xa8Teleport")
     path.write_bytes(b"".join(framed(payloads)))
     with Recording.open(path) as recording:
         assert recording.state == "ok"

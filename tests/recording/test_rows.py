@@ -31,7 +31,7 @@ from tests.recording.logs import (
     stopped,
 )
 
-UNKNOWN = b"\x81\xa1k\xa8Branched"
+UNKNOWN = b"\x81\xa1k\xa8Teleport"
 
 
 finite = st.floats(0, 1000, width=32)

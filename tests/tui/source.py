@@ -29,6 +29,7 @@ from engine_daemon.protocol.commands import (
     RunTo,
     SetSampler,
     StateMessage,
+    Switch,
 )
 from engine_daemon.protocol.events import (
     ConditionAdded,
@@ -50,6 +51,7 @@ class FakeSource:
         self.refuse: InspectError | None = None
         self.refuse_condition: InspectError | None = None
         self.conditions = 0
+        self.answer: Answer | None = None
         self.followed: dict[str, int] = {}
         self._queue: asyncio.Queue[Update] = asyncio.Queue()
         self._answers: asyncio.Event = asyncio.Event()
@@ -89,6 +91,8 @@ class FakeSource:
             case Pause():
                 self.story.stop("pause")
             case Force(id=token_id):
+                if do.step is not None:
+                    self.story.branch(do.step)
                 self.story.command("force").pick(token_id, b" forced", 0.01, how="forced", rank=9)
                 self.story.predict().stop()
             case SetSampler(sampler=sampler):
@@ -100,6 +104,8 @@ class FakeSource:
                 self.story.add(added)
             case RemoveCondition(number=number):
                 self.story.add(ConditionRemoved(t_ns=1, wall_ns=1, number=number))
+            case Switch(branch=branch):
+                self.story.switch(branch)
             case _:
                 pass
         self.flush()
@@ -116,6 +122,8 @@ class FakeSource:
                 raise self.refuse_condition
             case AskCondition():
                 return Answer()
+            case _ if self.answer is not None:
+                return self.answer
             case _:
                 raise InspectError("not here", code="gone")
 

@@ -10,6 +10,7 @@ from typing import Any, Self
 from engine_daemon.protocol.codec import pack_event
 from engine_daemon.protocol.events import (
     NO_OFFSET,
+    Branched,
     Commanded,
     EngineStarted,
     Event,
@@ -23,6 +24,7 @@ from engine_daemon.protocol.events import (
     StepStop,
     Stopped,
     StopReason,
+    Switched,
 )
 from engine_daemon.protocol.packing import pack_floats, pack_ints
 from engine_daemon.protocol.state import EngineState, Place, SessionInfo, State, ViewerInfo
@@ -107,7 +109,8 @@ class Story:
 
     def __init__(self, prompt: Sequence[tuple[int, bytes]] = PROMPT, pause: bool = True) -> None:
         self.log: list[bytes] = []
-        self.step = 0
+        self.step = self.number = 0
+        self._ends = {0: 0}
         self._prompt = list(prompt)
         self._t = 0
         self.add(
@@ -142,7 +145,7 @@ class Story:
     def _base(self) -> Any:
         """The fields of every event."""
         self._t += 1
-        return {"t_ns": self._t, "wall_ns": self._t, "step": self.step}
+        return {"t_ns": self._t, "wall_ns": self._t, "branch": self.number, "step": self.step}
 
     def add(self, *events: Event) -> None:
         """Append these."""
@@ -257,6 +260,21 @@ class Story:
     def command(self, op: str, goal: int | None = None) -> Self:
         """Somebody's command was accepted."""
         self.add(Commanded(**self._base(), op=op, who="ann@box", goal=goal))
+        return self
+
+    def branch(self, step: int) -> Self:
+        """A branch leaves at this step; its distribution is there again."""
+        self._ends[self.number] = self.step
+        parent, self.number, self.step = self.number, len(self._ends), step
+        self._ends[self.number] = step
+        self.add(Branched(**self._base(), parent=parent))
+        return self.predict()
+
+    def switch(self, branch: int) -> Self:
+        """Another branch is stood on."""
+        self._ends[self.number] = self.step
+        self.number, self.step = branch, self._ends[branch]
+        self.add(Switched(**self._base()))
         return self
 
     def stop(self, reason: StopReason = "goal", pending: bool = True) -> Self:

@@ -8,7 +8,9 @@ from textual.keys import Keys
 
 from tui.keymap import ACTIONS, SCOPES, Scope, bindings, in_scope
 from tui.panes import PANES
+from tui.screens.branches import BranchesScreen
 from tui.screens.breakpoints import BreakpointsScreen
+from tui.screens.force_text import ForceTextScreen
 from tui.screens.main import MainScreen
 from tui.screens.prompt import PromptScreen
 from tui.screens.sampler import SamplerScreen
@@ -20,9 +22,12 @@ OWNERS: dict[Scope, type[DOMNode]] = {
     "prompt": PromptScreen,
     "sampler": SamplerScreen,
     "sessions": SessionsScreen,
+    "branches": BranchesScreen,
+    "text": ForceTextScreen,
 }
 OWNERS.update({pane.SCOPE: pane for pane in PANES.values() if pane.SCOPE is not None})
 NAMED = {key.value for key in Keys} | {"space", "question_mark", "colon"}
+NAMED |= {"left_square_bracket", "right_square_bracket"}
 
 
 def test_every_scope_has_an_owner_and_a_title() -> None:

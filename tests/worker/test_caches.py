@@ -11,8 +11,8 @@ from engine_daemon.worker.caches import (
     HfCache,
     TransformersCache,
     build_layers,
-    storage_bytes,
 )
+from engine_daemon.worker.tails import storage_bytes
 
 pytestmark = pytest.mark.engine
 HEADS, SIZE = 2, 4

@@ -36,6 +36,13 @@ class CachePane(Pane):
             self._pair("allocated", size(cache.allocated_bytes), columns),
             self._pair("limit", SafeText(f"{count(cache.limit_tokens)} tokens"), columns),
         ]
+        for name, held in (
+            ("parked branches", cache.parked_bytes),
+            ("snapshots", cache.snapshot_bytes),
+            ("logits of steps", cache.rows_bytes),
+        ):
+            if held is not None:
+                lines.append(self._pair(name, size(held), columns))
         restored = detail.predicted.restored
         if restored is not None:
             words = SafeText(f"{restored.method}, {restored.replayed} read, {restored.ms:.0f} ms")

@@ -49,14 +49,14 @@ class CostPane(Pane):
     _stops = 0
 
     def _restart(self) -> None:
-        self._of, self._taken, self._sum, self._prefill = self.view.columns, 0, 0.0, None
+        self._of, self._taken, self._sum, self._prefill = self.view.path, 0, 0.0, None
         self._curve, self._so_far = Curve(), Curve()
         self._pauses: list[tuple[float, float]] = []
 
     def _take(self) -> None:
         """The steps since the last drawing, a slice of them at most."""
         store = self.view.columns
-        if self._of is not store:
+        if self._of != self.view.path:
             self._restart()
         end = min(len(store), self._taken + _SLICE)
         for step in range(self._taken, end):
@@ -82,7 +82,8 @@ class CostPane(Pane):
     def data_changed(self) -> None:
         """Nothing here depends on the cursor: draw again for new steps only."""
         store = self.view.columns
-        if self._of is not store or self._taken != len(store) or self._stops != len(store.fired):
+        stops = len(store.fired)
+        if self._of != self.view.path or self._taken != len(store) or self._stops != stops:
             super().data_changed()
 
     def draw(self, columns: int, rows: int) -> Sequence[Line]:

@@ -15,7 +15,7 @@ from textual.message import Message
 from engine_daemon.protocol.values import CandidateRow
 from tui.keymap import Scope, bindings
 from tui.panes.base import Line, Pane, empty, spread
-from tui.text import DASH, SafeText, fit, percent, token, width
+from tui.text import DASH, SafeText, clip, fit, percent, token, width
 from tui.view import Detail
 from tui.widgets.bars import bar
 from tui.widgets.sampler_words import sampler_words
@@ -155,7 +155,9 @@ class NextTokenPane(Pane):
     def _heading(self, columns: int) -> Line:
         piece, _ = self._sizes(columns)
         unit = {"prob": "raw p", "logprob": "log p", "logit": "logit"}[self._unit]
-        words = f"   # {fit(SafeText('token'), piece)}{unit:>8}{'final':>9}"
+        overlay = self.view.shown_overlay
+        last = "final" if overlay is None else overlay.heading
+        words = f"   # {fit(SafeText('token'), piece)}{unit:>8}{last:>9}"
         return [Segment(fit(SafeText(words), columns), self.palette.muted)]
 
     def _row(
@@ -209,6 +211,9 @@ class NextTokenPane(Pane):
         """What the pick used; 0 for a candidate that was dropped, and once, by what."""
         place = number - self._first
         row = shown[place]
+        overlay = self.view.shown_overlay
+        if overlay is not None:
+            return overlay.cells.get(row.id, SafeText(DASH))
         word = row.dropped_by.word
         if row.final_logprob == -math.inf and word is not None:
             again = place > 0 and shown[place - 1].dropped_by is row.dropped_by
@@ -269,6 +274,9 @@ class NextTokenPane(Pane):
 
     def _full(self, detail: Detail, top: Top, columns: int) -> Line:
         """What is to be said of the highlighted candidate, as much as fits whole."""
+        overlay = self.view.shown_overlay
+        if overlay is not None:
+            return [Segment(clip(overlay.note, columns), self.palette.accent)]
         row = top.row(self._highlight)
         if row is None:
             return []
@@ -278,7 +286,7 @@ class NextTokenPane(Pane):
             parts.append(stepped.how)
             parts += [] if stepped.draw is None else [f"u {stepped.draw:.4f}"]
         elif self.has_focus and self.view.forcible:
-            parts.append("enter forces it")
+            parts.append("enter forces it" if stepped is None else "enter: a branch with it")
         parts += [f"logit {row.logit:.2f}", row.piece[:16].hex(" ") or DASH]
         while len(parts) > 1 and len(" · ".join(parts)) > columns:
             parts.pop()

@@ -48,8 +48,8 @@ class SequencePane(Pane):
 
     def _laid(self, columns: int) -> Flow:
         """The layout of the session on screen, a slice further than before."""
-        if self._flow is None or self._of is not self.view.columns:
-            self._flow, self._of, self._top = Flow(self.view.token, columns), self.view.columns, 0
+        if self._flow is None or self._of != self.view.path:
+            self._flow, self._of, self._top = Flow(self.view.token, columns), self.view.path, 0
         if self._flow.width != max(columns, 4):
             self._flow.width = max(columns, 4)
             self._flow.clear()

@@ -67,7 +67,8 @@ class KeysBar(Widget):
         colours, columns = self._colours, self.size.width
         actions = self._actions()
         entries = {action.id: self._entry(action, columns) for action in actions}
-        kept = {name: sum(map(len, entries[name])) for name in _ALWAYS if name in entries}
+        always: list[str] = [name for name in _ALWAYS if name in entries]
+        kept = {name: sum(map(len, entries[name])) for name in always}
         parts: list[Segment] = []
         used = 0
         if self._count:

@@ -22,6 +22,7 @@ from tui.openings import Openings
 from tui.panes import PANES
 from tui.panes.base import Pane
 from tui.panes.next_token import NextTokenPane
+from tui.screens.branching import BranchActions
 from tui.screens.breakpoint_keys import BreakpointKeys
 from tui.screens.glance import Glance
 from tui.screens.keys import KeysBar
@@ -42,7 +43,7 @@ _FORCING: Final = ("main.choose", "next.force")
 _MOST_STEPS: Final = 99_999
 
 
-class MainScreen(BreakpointKeys):
+class MainScreen(BranchActions, BreakpointKeys):
     """Everything of one session at once."""
 
     BINDINGS = bindings("main")
@@ -160,8 +161,10 @@ class MainScreen(BreakpointKeys):
         return min(count, _MOST_STEPS)
 
     def action_forget_count(self) -> None:
-        """No count, and every pane back in its place."""
+        """No count, no read beside the candidates, and every pane back in its place."""
         self._set_count("")
+        self.view.overlay = None
+        self.paint()
         if self.maximized is not None:
             self.minimize()
             self._show_keys()
@@ -194,9 +197,7 @@ class MainScreen(BreakpointKeys):
 
     def action_choose(self) -> None:
         """To the candidates; forcing one takes a second enter, there."""
-        if not self.view.at_head:
-            self.say("this step is recorded; G goes to the pending one", calm=True)
-        elif self.view.running:
+        if self.view.running:
             self.say("it is running; space pauses it", calm=True)
         elif self.view.forcible:
             self._focus_on("glance" if self.query_one("#glance").display else "next-token")

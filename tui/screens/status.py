@@ -114,6 +114,9 @@ class StatusBar(Pane):
         place = columns.place
         if status == "ended":
             line.append(Segment(f" {place.reason}", palette.accent))
+        if (several := len(columns.branches())) > 1:
+            words = f" branch {columns.branch} of {several}"
+            line.append(Segment(words, palette.title))
         if self.view.cursor is not None:
             line.append(Segment(f" step {self.view.at} of {self.view.head}", palette.accent))
         elif columns.stop is not None and columns.stop.condition is not None:

@@ -92,11 +92,30 @@ class Distribution(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Back:
+    """Where a cache was brought to: `position` ids are held, all of them as asked.
+
+    `method` is `crop`, `snapshot` or `prefill` (nothing could be kept); None when the cache had
+    not to be touched.
+    """
+
+    position: int
+    method: Literal["crop", "snapshot", "prefill"] | None
+
+
 class SessionCache(Protocol):
     """What the backend holds for one session."""
 
     def report(self, limit_tokens: int | None) -> CacheReport:
         """Bytes and positions, from the real tensors."""
+        ...
+
+    def go_back(self, ids: Sequence[int]) -> Back:
+        """Hold the longest beginning of `ids` that can be had without a forward.
+
+        What is held beyond it is put aside, and found again when it is asked for.
+        """
         ...
 
     def free(self) -> None:

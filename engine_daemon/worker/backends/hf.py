@@ -24,7 +24,7 @@ from engine_daemon.worker.backends.base import Forward, Loaded, ProgressFn, Sess
 from engine_daemon.worker.caches import HfCache, build_layers
 from engine_daemon.worker.checkpoint import Checkpoint, check_folder, refuse
 from engine_daemon.worker.costs import Costs, costs_of
-from engine_daemon.worker.loading import choose_device, dtype_word, load_model
+from engine_daemon.worker.loading import choose_device, dtype_word, free_bytes, load_model
 from engine_daemon.worker.probe import RowDistribution
 from engine_daemon.worker.tokenizer_check import check_tokenizer
 
@@ -44,6 +44,7 @@ class HfBackend:
         self._costs: Costs | None = None
         self._scratch: Tensor | None = None
         self._last_only: dict[str, int] = {}
+        self._snapshot_every: int | None = None
 
     # Loading -----------------------------------------------------------------------------------
 
@@ -55,6 +56,7 @@ class HfBackend:
         """Load the checkpoint in `model_dir` and run it once. Raises InspectError (exit 3)."""
         started = time.monotonic()
         self._folder = Path(model_dir)
+        self._snapshot_every = options.snapshot_every
         checkpoint = check_folder(self._folder)
         self._device = choose_device(options)
         self._model = load_model(checkpoint, options, self._device, progress)
@@ -133,7 +135,9 @@ class HfBackend:
 
     def new_cache(self, mode: Literal["kv", "none"]) -> HfCache:
         """An empty cache."""
-        return HfCache(mode, partial(build_layers, self._model.config, self._limit))
+        make = partial(build_layers, self._model.config, self._limit)
+        position = self._costs.position_bytes if self._costs is not None else 0
+        return HfCache(mode, make, self._snapshot_every, position)
 
     def forward(self, ids: Sequence[int], cache: SessionCache) -> Forward:
         """Read `ids` after what the cache holds. Raises InspectError (`no_memory`, `engine`,
@@ -143,6 +147,8 @@ class HfBackend:
         cache.check()
         self._check_ids(ids, cache.tokens)
         read = [*cache.ids, *ids] if cache.mode == "none" else list(ids)
+        if len(ids) == 1:
+            cache.before_step()
         self._synchronise()
         started = time.perf_counter_ns()
         try:
@@ -153,8 +159,7 @@ class HfBackend:
             raise _failed(error) from error
         ms = (time.perf_counter_ns() - started) / 1e6
         cache.tokens += len(ids)
-        if cache.mode == "none":
-            cache.ids = read
+        cache.ids.extend(ids)
         if self._scratch is None:
             self._scratch = torch.empty(2, row.numel(), device=row.device)
         return Forward(RowDistribution(row, self._scratch), ms, len(read))
@@ -198,6 +203,10 @@ class HfBackend:
         if self._costs is None:
             raise RuntimeError("no model is loaded")
         return self._costs.work(processed, position)
+
+    def free_bytes(self) -> int | None:
+        """Memory that can be had on the device."""
+        return free_bytes(self._device)
 
     def close(self) -> None:
         """Free everything."""

@@ -17,6 +17,7 @@ from engine_daemon.protocol.synthetic import EOS_ID
 from engine_daemon.protocol.values import CacheReport, ModelInfo, Sampler, Work
 from engine_daemon.protocol.worker import EngineOptions
 from engine_daemon.worker.backends.base import (
+    Back,
     Choice,
     Forward,
     Loaded,
@@ -25,6 +26,7 @@ from engine_daemon.worker.backends.base import (
     Report,
     SessionCache,
 )
+from engine_daemon.worker.common import common
 from engine_daemon.worker.reference_sampling import Filtered, filtered, has_penalties, is_greedy
 from engine_daemon.worker.script import Script, parse_script
 from engine_daemon.worker.script_rows import ROWS, Row, RowTable
@@ -45,7 +47,7 @@ class ScriptedCache:
     mode: Literal["kv", "none"]
     kv_bytes: int
     tokens: int = 0
-    tail: list[int] = field(default_factory=list)
+    ids: list[int] = field(default_factory=list)
 
     def report(self, limit_tokens: int | None) -> CacheReport:
         """Bytes as the script pretends them: buffers that double."""
@@ -61,10 +63,19 @@ class ScriptedCache:
             limit_tokens=limit_tokens,
         )
 
+    def go_back(self, ids: Sequence[int]) -> Back:
+        """Forget what differs; the pretended cache can be cropped anywhere."""
+        same = common(self.ids, ids)
+        touched = same < self.tokens
+        del self.ids[same:]
+        self.tokens = same
+        method: Literal["crop", "prefill"] = "crop" if same else "prefill"
+        return Back(same, method if touched else None)
+
     def free(self) -> None:
         """Forget everything."""
         self.tokens = 0
-        self.tail = []
+        self.ids = []
 
 
 class ScriptedEvaluation:
@@ -133,6 +144,10 @@ class ScriptedDistribution:
     def __init__(self, row: Row) -> None:
         self._row = row
         self._made: dict[_Key, ScriptedEvaluation] = {}
+
+    def kept(self) -> "tuple[ScriptedDistribution, int]":
+        """Itself: rows live in a table."""
+        return self, _LOGIT_BYTES * len(self._row.logits)
 
     def evaluate(self, sampler: Sampler, path: Sequence[int]) -> ScriptedEvaluation:
         """Apply a sampler."""
@@ -210,9 +225,9 @@ class ScriptedBackend:
         position = cache.tokens + len(ids)
         if cache.tokens and len(ids) == 1:
             self._misbehave(position)
-        cache.tail = [*cache.tail, *ids][-3:]
+        cache.ids += ids
         cache.tokens = position
-        distribution = self._distribution(cache.tail, position)
+        distribution = self._distribution(cache.ids[-3:], position)
         self._wait()
         return Forward(
             distribution=distribution,

@@ -7,7 +7,7 @@ from engine_daemon.protocol.commands import (
     Force,
     RunTo,
 )
-from tests.tui.pilot import keys, rows, said, screen, until
+from tests.tui.pilot import keys, rows, screen, until
 from tests.tui.story import SESSION
 from tui.screens.keys import KeysBar
 
@@ -29,11 +29,9 @@ async def test_enter_goes_to_the_candidates_first_and_forces_there() -> None:
 async def test_enter_is_offered_only_where_it_acts() -> None:
     async with screen() as (pilot, app, source):
         await pilot.press("S")
-        assert "enter" not in keys(app)
-        await pilot.press("enter")
-        assert "G goes to the pending one" in said(app)
+        assert "enter choose" in keys(app)
         await pilot.press("tab")
-        assert "enter" not in keys(app)
+        assert "enter force" in keys(app)
         await pilot.press("G", "space")
         await until(pilot, lambda: app.view.running)
         assert "enter" not in keys(app)

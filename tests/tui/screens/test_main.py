@@ -134,13 +134,6 @@ async def test_ctrl_c_pauses_what_runs_else_says_how_to_leave() -> None:
         assert len(source.sent) == 1
 
 
-async def test_a_recorded_step_cannot_be_forced() -> None:
-    async with screen() as (pilot, app, source):
-        await pilot.press("S", "tab", "enter")
-        await until(pilot, lambda: "only the pending step" in said(app))
-        assert source.sent == []
-
-
 async def test_keys_are_not_kept_waiting_for_a_step_that_is_over() -> None:
     """After a step the run of somebody (here: space) has another goal; the screen says PAUSED."""
     async with screen() as (pilot, app, source):

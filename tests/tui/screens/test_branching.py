@@ -1,0 +1,181 @@
+"""Keys at a recorded step: what they send, and what the screen shows of branches and reads."""
+
+import math
+
+import pytest
+from textual.widgets import Input, OptionList
+
+from engine_daemon.protocol.commands import (
+    Answer,
+    AskReroll,
+    AskWhatIf,
+    At,
+    Force,
+    ForceText,
+    Resample,
+    SetSampler,
+    Switch,
+)
+from engine_daemon.protocol.values import StepFigures, TokenFigure
+from tests.tui.pilot import rows, said, screen, until
+from tests.tui.source import FakeSource
+from tests.tui.story import SESSION, candidates, paused
+from tui.screens.branches import BranchesScreen
+from tui.screens.force_text import ForceTextScreen
+from tui.screens.sampler import SamplerScreen
+
+HERE = At(branch=0, step=3)
+
+
+async def test_enter_on_a_recorded_step_opens_a_branch_and_follows_it() -> None:
+    async with screen() as (pilot, app, source):
+        await pilot.press("S", "S", "tab", "down")
+        await until(pilot, lambda: "a branch with it" in rows(app, "next-token")[-1])
+        assert app.view.recorded_step == 1
+        await pilot.press("enter")
+        await until(pilot, lambda: app.view.columns.branch == 1)
+        assert source.sent == [(Force(id=2, step=1), SESSION, HERE)]
+        await until(pilot, lambda: "branch 1 of 2" in rows(app, "status")[0])
+        text = " ".join(rows(app, "sequence"))
+        assert "Ku" in text
+        assert "forced" in text
+        assert text.count("bernetes") == 1, "that of the prompt"
+        assert app.view.cursor is None
+        await pilot.press("left_square_bracket")
+        await until(pilot, lambda: app.view.columns.branch == 0)
+        assert source.sent[-1] == (Switch(branch=0), SESSION, At(branch=1, step=2))
+        await until(pilot, lambda: " ".join(rows(app, "sequence")).count("bernetes") == 2)
+        assert "step 3 pending" in str(app.main.query_one("#next-token").border_title)
+        await pilot.press("right_square_bracket")
+        await until(pilot, lambda: app.view.columns.branch == 1)
+
+
+async def test_resampling_under_the_cursor() -> None:
+    async with screen() as (pilot, _app, source):
+        await pilot.press("S", "r")
+        await until(pilot, lambda: bool(source.sent))
+        await pilot.press("G", "r")
+        await until(pilot, lambda: len(source.sent) == 2)
+        assert [do for do, _, _ in source.sent] == [Resample(step=2), Resample()]
+
+
+async def test_the_sampler_of_a_recorded_step() -> None:
+    async with screen() as (pilot, app, source):
+        await pilot.press("S", "p")
+        await until(pilot, lambda: isinstance(app.screen, SamplerScreen))
+        await pilot.press("ctrl+s")
+        await until(pilot, lambda: bool(source.sent))
+        do = source.sent[0][0]
+        assert isinstance(do, SetSampler)
+        assert do.step == 2
+
+
+@pytest.mark.parametrize("key", ["left_square_bracket", "right_square_bracket"])
+async def test_there_is_no_other_branch_at_first(key: str) -> None:
+    async with screen() as (pilot, app, source):
+        await pilot.press(key)
+        await until(pilot, lambda: "no other branch" in said(app))
+        assert source.sent == []
+        assert "branch" not in rows(app, "status")[0]
+
+
+async def test_a_typed_text_is_forced_as_its_ids() -> None:
+    async with screen() as (pilot, app, source):
+        await pilot.press("i")
+        await until(pilot, lambda: isinstance(app.screen, ForceTextScreen))
+        app.screen.query_one(Input).value = " two words"
+        await pilot.press("enter")
+        await until(pilot, lambda: bool(source.sent))
+        do = source.sent[0][0]
+        assert isinstance(do, ForceText)
+        ids = [t.id for t in source.story._prompt_set().tokens() if not t.added]
+        assert (do.ids, do.step) == (ids, None)
+        await pilot.press("i", "x", "escape")
+        await until(pilot, lambda: app.screen is app.main)
+        assert len(source.sent) == 1
+
+
+async def test_the_table_of_branches() -> None:
+    story = paused().command("force").branch(1).pick(9, b" API", 0.1, how="forced").predict().stop()
+    async with screen(story) as (pilot, app, source):
+        await until(pilot, lambda: app.view.columns.branch == 1)
+        await pilot.press("B")
+        await until(pilot, lambda: isinstance(app.screen, BranchesScreen))
+        table = app.screen
+        assert isinstance(table, BranchesScreen)
+        first, second = (table.row(one) for one in app.view.columns.branches())
+        assert "the prompt" in first
+        assert "3 steps" in first
+        assert "leaves 0 at step 1" in second
+        assert "forced ␣API" in second
+        assert table.query_one(OptionList).highlighted == 1
+        await pilot.press("up", "enter")
+        await until(pilot, lambda: bool(source.sent))
+        assert source.sent[0][0] == Switch(branch=0)
+
+
+def figure(token_id: int, piece: bytes, final: float, count: int | None = None) -> TokenFigure:
+    return TokenFigure(
+        id=token_id,
+        piece=piece,
+        special=False,
+        logit=1.0,
+        logprob=-1.0,
+        final_logprob=math.log(final),
+        rank=1,
+        count=count,
+    )
+
+
+async def test_what_another_sampler_would_do_is_shown_beside_and_forgotten() -> None:
+    source = FakeSource(paused())
+    packed = candidates([(2, b"be", 0.9), (1, b"bern", 0.1)])
+    source.answer = Answer(
+        figures=StepFigures(
+            candidates=packed,
+            ties_cut=False,
+            entropy_bits=1.0,
+            logsumexp=0.0,
+            margin=0.1,
+            tail_prob=0.0,
+            picked=figure(2, b"be", 0.9),
+            draw=0.25,
+        )
+    )
+    async with screen(source=source) as (pilot, app, _):
+        await pilot.press("S", "S", "w")
+        await until(pilot, lambda: isinstance(app.screen, SamplerScreen))
+        await pilot.press("ctrl+s")
+        await until(pilot, lambda: app.view.shown_overlay is not None)
+        ask = source.asked[-1]
+        assert isinstance(ask, AskWhatIf)
+        assert (ask.branch, ask.step) == (0, 1)
+        shown = rows(app, "next-token")
+        assert "what if" in shown[1]
+        assert "would pick be, id 2 (u 0.2500)" in shown[-1]
+        await pilot.press("S")
+        assert "final" in rows(app, "next-token")[1]
+        await pilot.press("s", "escape")
+        assert "final" in rows(app, "next-token")[1]
+        assert source.sent == []
+
+
+async def test_re_rolls_are_counted() -> None:
+    source = FakeSource(paused())
+    source.answer = Answer(tokens=[figure(1, b"bern", 0.6, 31), figure(2, b"be", 0.4, 19)])
+    async with screen(source=source) as (pilot, app, _):
+        await pilot.press("S", "S", "5", "0", "R")
+        await until(pilot, lambda: app.view.shown_overlay is not None)
+        ask = source.asked[-1]
+        assert isinstance(ask, AskReroll)
+        assert (ask.n, ask.step) == (50, 1)
+        shown = rows(app, "next-token")
+        assert "of 50" in shown[1]
+        assert any("bern" in row and " 31" in row for row in shown)
+        assert "bern 31 (30)" in shown[-1]
+
+
+async def test_a_row_that_is_gone_is_said() -> None:
+    async with screen() as (pilot, app, _source):
+        await pilot.press("R")
+        await until(pilot, lambda: "not here" in said(app))

@@ -1,0 +1,148 @@
+"""What keys do at a step that may be a recorded one: branches, typed text, reads on its row.
+
+A part of the main screen. Acting on a recorded step opens a branch there; reading changes nothing.
+"""
+
+from collections.abc import Coroutine
+from typing import Final
+
+from textual.screen import Screen
+
+from engine_daemon.errors import InspectError
+from engine_daemon.protocol.codec import unpack_event
+from engine_daemon.protocol.commands import AskEncode, AskReroll, AskWhatIf
+from engine_daemon.protocol.events import PromptSet
+from engine_daemon.protocol.values import PromptSpec, Sampler
+from tui.control import Control
+from tui.overlay import reroll, what_if
+from tui.source import EventSource
+from tui.view import View
+
+DRAWS: Final = 1000
+"""How often `R` draws when no count is typed."""
+
+
+class BranchActions(Screen[None]):
+    """Actions of the main screen; what they need of it stands first."""
+
+    view: View
+    source: EventSource | None
+    control: Control | None
+    _count: str
+
+    def _ready(self) -> Control | None:
+        raise NotImplementedError
+
+    def _do(self, intent: Coroutine[object, object, object]) -> object:
+        raise NotImplementedError
+
+    def _take_count(self) -> int:
+        raise NotImplementedError
+
+    def paint(self) -> None:
+        """Draw what is visible again."""
+        raise NotImplementedError
+
+    # Branches ---------------------------------------------------------------------------------
+
+    def action_resample(self) -> None:
+        """Draw the step under the cursor again."""
+        if control := self._ready():
+            self._do(control.resample())
+
+    def action_previous_branch(self) -> None:
+        """Stand on the one before."""
+        self._turn_branch(-1)
+
+    def action_next_branch(self) -> None:
+        """Stand on the next one."""
+        self._turn_branch(1)
+
+    def _turn_branch(self, by: int) -> None:
+        columns = self.view.columns
+        numbers = [one.id for one in columns.branches()]
+        place = numbers.index(columns.branch) + by
+        if control := self._ready():
+            self._do(control.switch(numbers[place % len(numbers)]))
+
+    def action_branches(self) -> None:
+        """The table of them."""
+        from tui.screens.branches import BranchesScreen
+
+        columns = self.view.columns
+        screen = BranchesScreen(columns.branches(), columns.branch)
+        self.app.push_screen(screen, self._chose_branch)
+
+    def _chose_branch(self, branch: int | None) -> None:
+        if branch is not None and self.control is not None:
+            self._do(self.control.switch(branch))
+
+    # Text -------------------------------------------------------------------------------------
+
+    def action_force_text(self) -> None:
+        """Type what comes next."""
+        from tui.screens.force_text import ForceTextScreen
+
+        step = self.view.recorded_step
+        where = "at the pending step" if step is None else f"on a branch at step {step}"
+        if self._ready():
+            self.app.push_screen(ForceTextScreen(where), self._typed)
+
+    def _typed(self, text: str | None) -> None:
+        if text is not None:
+            self._do(self.force_text(text))
+
+    async def force_text(self, text: str) -> None:
+        """Have the text tokenised, then force its ids."""
+        if self.source is None or self.control is None:
+            raise InspectError("not attached yet")
+        answer = await self.source.ask(AskEncode(prompt=PromptSpec(text=text.encode())))
+        event = None if answer.prompt is None else unpack_event(answer.prompt)
+        if not isinstance(event, PromptSet):
+            raise InspectError("this text cannot be tokenised")
+        ids = [one.id for one in event.tokens() if not one.added]
+        await self.control.force_text(ids)
+
+    # Reads ------------------------------------------------------------------------------------
+
+    def action_what_if(self) -> None:
+        """Another sampler at the step under the cursor, without using it."""
+        from tui.screens.sampler import SamplerScreen
+
+        if self._ready():
+            screen = SamplerScreen(self.view.columns.sampler)
+            self.app.push_screen(screen, self._asked_what_if)
+
+    def _asked_what_if(self, sampler: Sampler | None) -> None:
+        if sampler is not None:
+            self._do(self.what_if(sampler))
+
+    async def what_if(self, sampler: Sampler) -> None:
+        """Show the step under the cursor as that sampler would see it."""
+        view = self.view
+        branch, step = view.columns.branch, view.at
+        if self.source is None:
+            return
+        ask = AskWhatIf(sampler=sampler, step=step, branch=branch)
+        answer = await self.source.ask(ask, view.session)
+        if answer.figures is not None:
+            view.overlay = what_if(branch, step, answer.figures)
+            self.paint()
+
+    def action_reroll(self) -> None:
+        """Draw the step under the cursor many times; nothing is appended."""
+        draws = self._take_count() if self._count else DRAWS
+        if self._ready():
+            self._do(self.reroll(draws))
+
+    async def reroll(self, draws: int) -> None:
+        """Show how often each token came."""
+        view = self.view
+        branch, step = view.columns.branch, view.at
+        if self.source is None:
+            return
+        ask = AskReroll(n=draws, step=step, branch=branch)
+        answer = await self.source.ask(ask, view.session)
+        if answer.tokens is not None:
+            view.overlay = reroll(branch, step, draws, answer.tokens)
+            self.paint()
