@@ -47,6 +47,15 @@ def test_step_force_quit_and_come_back(place: Place) -> None:
     assert (now["session"], now["place"]["step"]) == (session["session"], 5)
 
 
+def test_termination_gives_the_terminal_back(place: Place) -> None:
+    with place.terminal(*SCRIPTED, "Hello") as screen:
+        screen.until("step 0 pending")
+        screen.process.send_signal(signal.SIGTERM)
+        assert "attach --session" in screen.finish(143)
+        for left in (b"\x1b[?1049l", b"\x1b[?1000l"):
+            assert left in screen.output
+
+
 def test_run_and_pause(place: Place) -> None:
     with place.terminal("--engine", "scripted", "Hello") as screen:
         screen.until("step 0 pending")
