@@ -16,7 +16,7 @@ pytestmark = pytest.mark.terminal
 
 def test_step_force_quit_and_come_back(place: Place) -> None:
     with place.terminal(*SCRIPTED, "Hello pods are") as screen:
-        for wanted in ("step 0 pending", "SYNTHETIC", "Hello·pods·are"):
+        for wanted in ("step 0 pending", "SYNTHETIC", "Hello␣pods␣are"):
             screen.until(wanted)
         for step in (1, 2, 3):
             screen.press("s")
@@ -37,7 +37,7 @@ def test_step_force_quit_and_come_back(place: Place) -> None:
     come_back = re.search(r"llm-inspect (attach --session \w+)", last)
     assert come_back is not None
     with place.terminal(*come_back[1].split()) as screen:
-        for wanted in ("step 4 pending", "Hello·pods·are", "forced"):
+        for wanted in ("step 4 pending", "Hello␣pods␣are", "forced"):
             screen.until(wanted)
         screen.press("s")
         screen.until("step 5 pending")
@@ -76,6 +76,15 @@ def test_another_path_from_a_recorded_step_and_back(place: Place) -> None:
     assert (session["place"]["branch"], session["place"]["step"]) == (0, 5)
 
 
+def test_termination_gives_the_terminal_back(place: Place) -> None:
+    with place.terminal(*SCRIPTED, "Hello") as screen:
+        screen.until("step 0 pending")
+        screen.process.send_signal(signal.SIGTERM)
+        assert "attach --session" in screen.finish(143)
+        for left in (b"\x1b[?1049l", b"\x1b[?1000l"):
+            assert left in screen.output
+
+
 def test_run_and_pause(place: Place) -> None:
     with place.terminal("--engine", "scripted", "Hello") as screen:
         screen.until("step 0 pending")
@@ -93,7 +102,7 @@ def test_without_a_prompt_the_most_recent_session(place: Place) -> None:
     place.run("run", *SCRIPTED, "--steps", "2", "--keep", "Older one")
     place.run("run", "--steps", "2", "--keep", "Newer one")
     with place.terminal() as screen:
-        screen.until("Newer·one")
+        screen.until("Newer␣one")
         screen.press("q")
         screen.finish()
 
