@@ -38,12 +38,17 @@ class Open(Command, frozen=True, kw_only=True, tag="open"):
     max_steps: int | None = None
     limit_tokens: int | None = None
     run_to: int | None = 0
+    score_prompt: bool = False
 
 
 class RunTo(Command, frozen=True, kw_only=True, tag="run_to"):
-    """Go on until the session is pending at `step`; None: until something stops it."""
+    """Go on until the session is pending at `step`; None: until something stops it.
+
+    `read`: while a long sequence is read, stand already when so many positions are.
+    """
 
     step: int | None
+    read: int | None = None
 
 
 class Pause(Command, frozen=True, kw_only=True, tag="pause"):
@@ -72,7 +77,31 @@ class StopDaemon(Command, frozen=True, kw_only=True, tag="stop_daemon"):
     """Leave cleanly, within two seconds."""
 
 
-AnyCommand = Open | RunTo | Pause | Force | SetSampler | Close | StopDaemon
+class MeasureNaive(Command, frozen=True, kw_only=True, tag="measure_naive"):
+    """Measure a forward without cache over the first `lengths` tokens, each one a turn.
+
+    Empty: over the whole sequence as it stands. Pausing cancels what is left. Each is told as
+    `NaiveMeasured`.
+    """
+
+    lengths: list[int] = []
+
+
+class CheckWeights(Command, frozen=True, kw_only=True, tag="check_weights"):
+    """Sum the parameters in memory again; `state.engine.weights` tells the outcome. No session."""
+
+
+AnyCommand = (
+    Open
+    | RunTo
+    | Pause
+    | Force
+    | SetSampler
+    | Close
+    | StopDaemon
+    | MeasureNaive
+    | CheckWeights
+)
 
 # Reads ----------------------------------------------------------------------------------------
 

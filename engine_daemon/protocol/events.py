@@ -101,6 +101,7 @@ class SessionSet(Event, frozen=True, kw_only=True, tag="SessionSet"):
     max_steps: int | None
     prompt: PromptSpec | None = None
     run_to: int | None = 0
+    score_prompt: bool = False
 
 
 class PromptSet(Event, frozen=True, kw_only=True, tag="PromptSet"):
@@ -217,6 +218,40 @@ class Predicted(Event, frozen=True, kw_only=True, tag="Predicted"):
     restored: Restored | None = None
 
 
+class Prefilled(Event, frozen=True, kw_only=True, tag="Prefilled"):
+    """A chunk of a long sequence is read and more follow: `done` of `total` positions.
+
+    The times are this chunk's; the `Predicted` after the last chunk holds the sums.
+    """
+
+    done: int
+    total: int
+    forward_ms: float
+    waited_ms: float = 0.0
+
+
+class PromptScored(Event, frozen=True, kw_only=True, tag="PromptScored"):
+    """How likely each token of the prompt was, from the pass that read it.
+
+    One entry a prompt token: `logprobs` f32 (natural, raw; NaN = nothing came before it, so there
+    is none), `ranks` u32 (1 + number of strictly greater raw logits; 0 = none).
+    """
+
+    logprobs: bytes
+    ranks: bytes
+
+
+class NaiveMeasured(Event, frozen=True, kw_only=True, tag="NaiveMeasured"):
+    """One real forward without a cache over the first `length` tokens took `ms`.
+
+    `left` measurements of the same command are still to come.
+    """
+
+    length: int
+    ms: float
+    left: int = 0
+
+
 class Stepped(Event, frozen=True, kw_only=True, tag="Stepped"):
     """The token of step `step` is part of the sequence.
 
@@ -280,6 +315,9 @@ EVENTS: tuple[type[Event], ...] = (
     Stopped,
     Closed,
     Reopened,
+    Prefilled,
+    PromptScored,
+    NaiveMeasured,
 )
 """Every kind of event; the codec and the golden files go by this table."""
 

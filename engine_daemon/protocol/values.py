@@ -75,7 +75,8 @@ class ModelInfo(Record, frozen=True, kw_only=True):
 
     `layer_kinds` counts layers by kind (`full_attention`, `sliding_attention`,
     `linear_attention` …). `context_length` is in positions, `weights_bytes` are the bytes of the
-    parameters in memory.
+    parameters in memory. `weights_checksum` is of these bytes as they lay there right after loading
+    (None: the backend has none to sum).
     """
 
     name: str
@@ -91,6 +92,7 @@ class ModelInfo(Record, frozen=True, kw_only=True):
     weights_bytes: int
     weights_files: list[WeightsFile]
     load_s: float
+    weights_checksum: str | None = None
 
 
 class Candidates(Record, frozen=True, kw_only=True):
@@ -136,13 +138,24 @@ class CandidateRow(msgspec.Struct, frozen=True):
     piece: bytes
 
 
+class CacheKind(Record, frozen=True, kw_only=True):
+    """What the layers of one kind hold. `growth`: `growing` with every token, `bounded` by a
+    window, or `fixed`."""
+
+    kind: str
+    layers: int
+    bytes: int
+    growth: Literal["growing", "bounded", "fixed"]
+
+
 class CacheReport(Record, frozen=True, kw_only=True):
     """What the session holds on the devices after the forward, from the real tensors.
 
     `tokens` positions held; `growing_bytes` what they occupy in the key/value buffers;
     `fixed_bytes` recurrent and convolution state; `allocated_bytes` all buffers;
     `capacity_tokens` positions that fit in them; `limit_tokens` the session's limit.
-    None where the backend cannot tell.
+    `kinds` the same bytes by kind of layer. `device_used_bytes` of `device_total_bytes` are
+    taken on the device by this process, weights included. None where the backend cannot tell.
     """
 
     mode: Literal["kv", "none"]
@@ -152,6 +165,9 @@ class CacheReport(Record, frozen=True, kw_only=True):
     allocated_bytes: int | None = None
     capacity_tokens: int | None = None
     limit_tokens: int | None = None
+    kinds: list[CacheKind] | None = None
+    device_used_bytes: int | None = None
+    device_total_bytes: int | None = None
 
 
 class Restored(Record, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ class EngineOptions(Record, frozen=True, kw_only=True):
     """What the worker is to load and how; the `daemon start` options of the same names.
 
     `model` is a name, a directory or a `.gguf` file; `cache_dir` where converted models lie.
-    `devices` empty = choose. `max_context` None = the model's.
+    `devices` empty = choose. `max_context` None = the model's. `verify`: hash the weights files.
     """
 
     backend: str = "hf"
@@ -24,6 +24,7 @@ class EngineOptions(Record, frozen=True, kw_only=True):
     tp: int = 1
     max_context: int | None = None
     cache_dir: str = ""
+    verify: bool = False
 
 
 # Any child → hub ------------------------------------------------------------------------------
@@ -58,7 +59,8 @@ class OpenSession(Message, frozen=True, kw_only=True):
     """Bring a session to `pending(step)`: read `prompt_ids` + `ids` (u32 columns).
 
     Answered by the event `Predicted`. `step` = number of `ids`. `restored` true after a restart:
-    the `Predicted` then says what it cost. `salt` as in `SamplerSet`.
+    the `Predicted` then says what it cost. `salt` as in `SamplerSet`. `score`: `PromptScored` comes
+    before it.
     """
 
     session: str
@@ -74,18 +76,23 @@ class OpenSession(Message, frozen=True, kw_only=True):
     tokenize_ms: float
     restored: bool
     cause: bytes | None = None
+    score: bool = False
 
 
 class Go(Message, frozen=True, kw_only=True):
-    """Commit until pending at `step` (None: until something stops it); ends with `Stopped`."""
+    """Commit until pending at `step` (None: until something stops it); ends with `Stopped`.
+
+    `read`: stand already when so many positions of a long sequence are read."""
 
     session: str
     step: int | None
     cause: bytes | None = None
+    read: int | None = None
 
 
 class Halt(Message, frozen=True, kw_only=True):
-    """Stand at the next pending step; `Stopped{pause}` follows if it was running."""
+    """Stand at the next pending step, or after the chunk that is being read; `Stopped{pause}`
+    follows if it was running. Measurements that are left are dropped."""
 
     session: str
     cause: bytes | None = None
@@ -106,6 +113,18 @@ class Resample(Message, frozen=True, kw_only=True):
     sampler: Sampler
     salt: int
     cause: bytes | None = None
+
+
+class Measure(Message, frozen=True, kw_only=True):
+    """Forwards without cache over the first `lengths` tokens: one `NaiveMeasured` each."""
+
+    session: str
+    lengths: list[int]
+    cause: bytes | None = None
+
+
+class SumWeights(Message, frozen=True, kw_only=True):
+    """Sum the parameters in memory. Answered by `WeightsSummed`."""
 
 
 class Drop(Message, frozen=True, kw_only=True):
@@ -160,6 +179,13 @@ class LoadFailed(Message, frozen=True, kw_only=True):
     code: str
     message: str
     hint: str = ""
+
+
+class WeightsSummed(Message, frozen=True, kw_only=True):
+    """The parameters in memory now; `checksum` None: this backend has none."""
+
+    checksum: str | None
+    ms: float
 
 
 class EventOut(Message, frozen=True, kw_only=True):
@@ -230,6 +256,8 @@ TO_CHILD: dict[str, type[Message]] = {
     "drop": Drop,
     "seen": Seen,
     "dump_stacks": DumpStacks,
+    "measure": Measure,
+    "sum_weights": SumWeights,
     "load_tokenizer": LoadTokenizer,
     "encode": Encode,
 }
@@ -244,5 +272,6 @@ FROM_CHILD: dict[str, type[Message]] = {
     "stacks": Stacks,
     "tokenizer_ready": TokenizerReady,
     "encoded": Encoded,
+    "weights_summed": WeightsSummed,
 }
 """The header's `t` and the body it announces, each way on the inner socket."""
