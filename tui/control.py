@@ -15,6 +15,7 @@ from engine_daemon.protocol.commands import (
     Reply,
     RunTo,
     SetSampler,
+    next_chunk,
 )
 from engine_daemon.protocol.values import Sampler
 from tui.source import EventSource
@@ -85,11 +86,14 @@ class Control:
         if self._view.running:
             raise InspectError("it is running", "space pauses it")
         place = self._view.columns.place
-        first = 0 if place.kind == "ended" else 1
+        first = 1 if place.kind == "pending" else 0
         goal = place.step + first + count - 1
+        do = RunTo(step=goal)
+        if place.kind == "prefill":
+            goal, do = place.step, next_chunk(place, count)
         self._goal, self._sent_at, self._sending = goal, self._view.columns.next, True
         try:
-            await self._send(RunTo(step=goal), self.here)
+            await self._send(do, self.here)
         except InspectError:
             self._goal, self._owed = None, 0
             raise

@@ -27,6 +27,7 @@ from engine_daemon.protocol.commands import (
     Force,
     Pause,
     RunTo,
+    next_chunk,
 )
 from engine_daemon.protocol.events import Closed, Commanded, PromptSet, Stepped, Stopped
 from engine_daemon.protocol.values import PromptSpec
@@ -68,7 +69,8 @@ async def _carry_out(command: str, wanted: str, count: int, given: Given) -> int
             case "step":
                 # From an ended session the first step is the forward that was not spent yet.
                 ahead = count if place.kind == "pending" else count - 1
-                await watch.send(RunTo(step=place.step + ahead), at)
+                do = RunTo(step=place.step + ahead)
+                await watch.send(next_chunk(place, count) if place.kind == "prefill" else do, at)
             case "force":
                 await watch.send(Force(id=await _token(client, given)), at)
             case _:
@@ -168,5 +170,6 @@ class _Watch:
         picked = f", after {readable(self._last.piece)!r}" if self._last is not None else ""
         stands = "ended" if place.kind == "ended" else "stands"
         reason = f" ({place.reason})" if place.reason else ""
-        tell(f"{session} {stands} at step {place.step}{reason}{picked}")
+        read = f", {place.done} of {place.total} read" if place.kind == "prefill" else ""
+        tell(f"{session} {stands} at step {place.step}{reason}{picked}{read}")
         return Exit.DONE

@@ -78,6 +78,7 @@ class Given:
     frequency_penalty: float | None = None
     candidates: int | None = None
     no_kv_cache: bool = False
+    score_prompt: bool = False
     chat: bool = False
     raw: bool = False
     system: str | None = None
@@ -140,6 +141,7 @@ OPTIONS: Final = (
         "--candidates", _G.SESSION, "candidates a step carries (20)", "K", check.whole(1, 2**31)
     ),
     Option("--no-kv-cache", _G.SESSION, "every step re-reads everything"),
+    Option("--score-prompt", _G.SESSION, "also how likely each token of the prompt was"),
     Option("--chat", _G.SESSION, "apply the model's chat template"),
     Option("--raw", _G.SESSION, "the prompt as it is (default)"),
     Option("--system", _G.SESSION, "system message for the template", "TEXT", _any),

@@ -94,5 +94,6 @@ def open_command(given: Given, prompt: PromptSpec, *, run: bool) -> Open:
         cache_mode="none" if given.no_kv_cache else "kv",
         max_steps=given.steps,
         limit_tokens=given.max_context,
+        score_prompt=given.score_prompt,
         run_to=None if run and given.steps != 0 else 0,
     )

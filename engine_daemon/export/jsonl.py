@@ -17,6 +17,7 @@ from engine_daemon.export.objects import (
     number,
     prompt_token,
     rest,
+    scored,
     timing,
 )
 from engine_daemon.export.text import final_text
@@ -26,6 +27,7 @@ from engine_daemon.protocol.events import (
     Event,
     Predicted,
     PromptRejected,
+    PromptScored,
     PromptSet,
     Stepped,
     Stopped,
@@ -75,7 +77,8 @@ class JsonLines:
         self._model: ModelInfo | None = None
 
     def feed(self, seq: int, event: Event | UnknownEvent) -> list[Line]:
-        """The lines that this event completes: `ready`, `prompt`, `step` or `error`.
+        """The lines that this event completes: `ready`, `prompt`, `prompt_scored`, `step` or
+        `error`.
 
         Raises GapError and WireError as `Columns.fold` does.
         """
@@ -86,6 +89,9 @@ class JsonLines:
                 return self._ready(event)
             case PromptSet():
                 return [self._prompt(event)]
+            case PromptScored():
+                logprobs, ranks = self.columns.prompt_scores
+                return [scored(logprobs, ranks)]
             case PromptRejected():
                 return [error_line(event.code, event.message, event.hint)]
             case Stepped() if predicted is not None and self._joined(rows):

@@ -13,6 +13,8 @@ from engine_daemon.protocol.commands import At
 from engine_daemon.protocol.values import Sampler
 
 MAX_SEED: Final = 2**64 - 1
+MAX_LENGTHS: Final = 64
+"""Of one `measure_naive`."""
 
 
 class Rejected(Exception):
@@ -33,8 +35,12 @@ class Engine(Protocol):
         """Why no command can reach the engine for this session now; None when it can."""
         ...
 
-    def go(self, session: Session, step: int | None, cause: bytes) -> None:
-        """Commit until pending at `step`."""
+    def go(self, session: Session, step: int | None, cause: bytes, read: int | None = None) -> None:
+        """Commit until pending at `step`, or until `read` positions are read."""
+        ...
+
+    def measure(self, session: Session, lengths: list[int], cause: bytes) -> None:
+        """Measure forwards without cache over so many tokens."""
         ...
 
     def force(self, session: Session, token_id: int, cause: bytes) -> None:
@@ -85,6 +91,7 @@ def open_session(
             max_steps=command.max_steps,
             prompt=command.prompt,
             run_to=command.run_to,
+            score_prompt=command.score_prompt,
             **stamp(cause),
         )
     )
@@ -104,8 +111,8 @@ def obey(
 ) -> None:
     """Carry out a command on an open session, or raise `Rejected`."""
     match command:
-        case cmd.RunTo(step=step):
-            _run_to(session, engine, step, at, who, cause)
+        case cmd.RunTo():
+            _run_to(session, engine, command, at, who, cause)
         case cmd.Pause():
             _pause(session, engine, who, cause)
         case cmd.Force(id=token_id):
@@ -116,7 +123,9 @@ def obey(
             _log(session, "close", who, cause)
             engine.drop(session)
             session.close(by, now, cause)
-        case cmd.Open() | cmd.StopDaemon():
+        case cmd.MeasureNaive(lengths=lengths):
+            _measure_naive(session, engine, lengths, who, cause)
+        case cmd.Open() | cmd.StopDaemon() | cmd.CheckWeights():
             raise Rejected("bad_arg", "this command is not for a session")
         case _:
             assert_never(command)
@@ -190,29 +199,62 @@ def _check_standing(session: Session, engine: Engine, at: At | None) -> None:
 
 
 def _run_to(
-    session: Session, engine: Engine, step: int | None, at: At | None, who: str, cause: bytes
+    session: Session, engine: Engine, do: cmd.RunTo, at: At | None, who: str, cause: bytes
 ) -> None:
     _check_standing(session, engine, at)
-    place = session.columns.place
+    place, step = session.columns.place, do.step
     if place.kind == "ended" and place.reason == "context":
         raise Rejected("context_full", f"the context is full at step {place.step}")
     lowest = place.step + (place.kind == "pending")
     if step is not None and step < lowest:
         raise Rejected("bad_arg", f"the session is already at step {place.step}")
+    if do.read is not None and place.kind == "prefill" and do.read <= place.done:
+        raise Rejected("bad_arg", f"{place.done} of {place.total} positions are read already")
     _log(session, "run_to", who, cause, goal=step)
-    engine.go(session, step, cause)
+    engine.go(session, step, cause, do.read)
 
 
 def _pause(session: Session, engine: Engine, who: str, cause: bytes) -> None:
-    match session.columns.status:
-        case "running":
-            _log(session, "pause", who, cause)
-            engine.halt(session, cause)
-        case "waiting":
-            _log(session, "pause", who, cause)
-            session.goal = 0
-        case _:
-            pass  # it stands already: accepted, nothing happens
+    status = session.columns.status
+    if (
+        status == "running"
+        or session.columns.measuring
+        or (status, session.resident)
+        == (
+            "waiting",
+            True,
+        )
+    ):
+        _log(session, "pause", who, cause)
+        engine.halt(session, cause)
+    elif status == "waiting":
+        _log(session, "pause", who, cause)
+        session.goal = 0
+    # Else it stands already: accepted, nothing happens.
+
+
+def _measure_naive(
+    session: Session, engine: Engine, lengths: list[int], who: str, cause: bytes
+) -> None:
+    columns = session.columns
+    if columns.status == "running":
+        raise Rejected("busy", "the session is running", "Pause it first")
+    if columns.measuring:
+        raise Rejected("busy", "measurements are under way", "Wait for them, or pause to cancel")
+    refusal = engine.refusal(session)
+    if refusal is not None:
+        raise refusal
+    if columns.status == "waiting":
+        raise Rejected("busy", "the prompt is not read yet", "Wait for the first distribution")
+    total = len(columns.prompt_ids) + len(columns)
+    if len(lengths) > MAX_LENGTHS:
+        raise Rejected("bad_arg", f"at most {MAX_LENGTHS} lengths at a time, not {len(lengths)}")
+    for length in lengths:
+        if not 1 <= length <= total:
+            raise Rejected("bad_arg", f"a length is 1 to {total} here, not {length}")
+    wanted = lengths or [total]
+    _log(session, "measure_naive", who, cause, goal=len(wanted))
+    engine.measure(session, wanted, cause)
 
 
 def _check_pending(session: Session) -> None:
@@ -244,5 +286,4 @@ def _set_sampler(
     session.append(
         ev.SamplerSet(sampler=sampler, branch=place.branch, step=place.step, **stamp(cause))
     )
-    if place.kind == "pending":
-        engine.resample(session, cause)
+    engine.resample(session, cause)

@@ -225,6 +225,9 @@ class Front:
         if isinstance(message.do, cmd.StopDaemon):
             self.stop_asked = True
             return None
+        if isinstance(message.do, cmd.CheckWeights):
+            self._engine.check_weights()
+            return None
         if isinstance(message.do, cmd.Open):
             return open_session(
                 self._store, self._engine.seats, message.do, viewer.who, message.cmd

@@ -213,10 +213,15 @@ class Seats:
         if not session.resident:
             self._place(session, restored=True)
 
-    def go(self, session: Session, step: int | None, cause: bytes) -> None:
-        """Commit until pending at `step`."""
+    def go(self, session: Session, step: int | None, cause: bytes, read: int | None = None) -> None:
+        """Commit until pending at `step`, or until `read` positions are read."""
         self._ensure_resident(session)
-        self._send("worker", wire.Go(session=session.id, step=step, cause=cause))
+        self._send("worker", wire.Go(session=session.id, step=step, cause=cause, read=read))
+
+    def measure(self, session: Session, lengths: list[int], cause: bytes) -> None:
+        """Measure forwards without cache over so many tokens."""
+        self._ensure_resident(session)
+        self._send("worker", wire.Measure(session=session.id, lengths=lengths, cause=cause))
 
     def force(self, session: Session, token_id: int, cause: bytes) -> None:
         """Commit this id at the pending step."""
@@ -224,11 +229,12 @@ class Seats:
         self._send("worker", wire.ForceId(session=session.id, id=token_id, cause=cause))
 
     def resample(self, session: Session, cause: bytes) -> None:
-        """Evaluate the pending distribution under the session's sampler."""
-        if not session.resident:
-            self._place(session, restored=True)
-            return
+        """The session's sampler is another one; the pending distribution under it, if there is."""
         columns = session.columns
+        if not session.resident:
+            if columns.place.kind == "pending":
+                self._place(session, restored=True)
+            return
         self._send(
             "worker",
             wire.Resample(

@@ -130,6 +130,7 @@ class Session:
             tokenize_ms=prompt.tokenize_ms,
             restored=restored,
             cause=self.opened_by,
+            score=limits.score_prompt and columns.scored is None,
         )
 
     def info(self, other_model: bool) -> SessionInfo:

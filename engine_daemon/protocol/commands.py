@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from engine_daemon.protocol.state import State
+from engine_daemon.protocol.state import Place, State
 from engine_daemon.protocol.values import PromptSpec, Record, Sampler
 
 Role = Literal["observer", "controller"]
@@ -92,16 +92,17 @@ class CheckWeights(Command, frozen=True, kw_only=True, tag="check_weights"):
 
 
 AnyCommand = (
-    Open
-    | RunTo
-    | Pause
-    | Force
-    | SetSampler
-    | Close
-    | StopDaemon
-    | MeasureNaive
-    | CheckWeights
+    Open | RunTo | Pause | Force | SetSampler | Close | StopDaemon | MeasureNaive | CheckWeights
 )
+
+CHUNK = 512
+"""Positions of a long sequence that are read in one turn at most."""
+
+
+def next_chunk(place: Place, count: int = 1) -> RunTo:
+    """From `prefill(i of N)`: read `count` chunks more; the last one gives the distribution."""
+    return RunTo(step=place.step, read=place.done + (count - 1) * CHUNK + 1)
+
 
 # Reads ----------------------------------------------------------------------------------------
 

@@ -15,9 +15,12 @@ from engine_daemon.protocol.events import (
     EngineStarted,
     Event,
     How,
+    NaiveMeasured,
     Opened,
     Predicted,
+    Prefilled,
     PromptRejected,
+    PromptScored,
     PromptSet,
     PromptToken,
     Reopened,
@@ -28,7 +31,7 @@ from engine_daemon.protocol.events import (
     Stopped,
     UnknownEvent,
 )
-from engine_daemon.protocol.packing import pack_ints, unpack_ints
+from engine_daemon.protocol.packing import pack_ints, unpack_floats, unpack_ints
 from engine_daemon.protocol.state import Place, SessionWord
 from engine_daemon.protocol.values import Sampler
 from engine_daemon.recording.rows import Flag, Rows
@@ -36,6 +39,8 @@ from engine_daemon.recording.rows import Flag, Rows
 _ENDS: Final = ("eos", "length", "context")
 _MOVING: Final = ("open", "run_to", "force")
 """Commands after which the session runs until `Stopped`."""
+_CACHE_GONE: Final = ("no_memory", "error", "engine_lost")
+"""Reasons to stop after which what was read of a long sequence is read again."""
 _LOST_ROWS_LIMIT: Final = 1_000_000
 """More lost steps than this in one hole are a broken number, not a hole."""
 
@@ -60,6 +65,9 @@ class Columns(Rows):
         seq_pending: its `seq`.
         strays: events that did not fit the path; they lie in the log and nowhere here.
         last_stop: `stop` of the last committed step.
+        scored: how likely the prompt was; `prompt_scores` has it as lists.
+        naive: (length, ms) of each forward without cache that was measured.
+        measuring: measurements still to come.
         complete: False when events were skipped, so that rows may be missing numbers.
     """
 
@@ -85,6 +93,11 @@ class Columns(Rows):
         self._predicted_once = False
         self.last_stop: StepStop | None = None
         self._prompt_tokens: list[PromptToken] | None = None
+        self.scored: PromptScored | None = None
+        self._prompt_scores: tuple[list[float], list[int]] = ([], [])
+        self.naive: list[tuple[int, float]] = []
+        self.measuring = 0
+        self._read: Prefilled | None = None
 
     def __bool__(self) -> bool:
         """True also before the first step: a session without steps is a session."""
@@ -110,6 +123,8 @@ class Columns(Rows):
             raise GapError(self.next, seq)
         if isinstance(event, PromptSet):
             _check(event)
+        if isinstance(event, PromptScored) and not _same_length(event):
+            raise WireError("bad_body", "columns of PromptScored do not fit")
         self.next = seq + 1
         if not isinstance(event, UnknownEvent):
             self._fold(seq, event)
@@ -132,6 +147,16 @@ class Columns(Rows):
                 self.engine, self.lost = event, None
             case EngineLost():
                 self.lost = event
+                self._read, self.measuring = None, 0
+            case Prefilled():
+                self._read = event
+            case PromptScored(logprobs=logprobs, ranks=ranks):
+                self.scored = event
+                self._prompt_scores = unpack_floats("f", logprobs), unpack_ints("I", ranks)
+            case NaiveMeasured():
+                self.naive.append((event.length, event.ms))
+                # One that was under way when the rest was cancelled still comes.
+                self.measuring = event.left if self.measuring else 0
             case SessionSet():
                 self.limits = event
             case PromptSet():
@@ -148,14 +173,21 @@ class Columns(Rows):
                 self._step(seq, event)
             case Stopped():
                 self.stop, self._running = event, False
+                if event.reason in _CACHE_GONE:
+                    self._read, self.measuring = None, 0
             case Closed():
                 self.closed, self._running = True, False
             case Reopened():
                 self.closed, self._running = False, False
+                self._read, self.measuring = None, 0
             case _:
                 raise AssertionError(f"no arm for {type(event).__name__}")
 
     def _command(self, event: Commanded) -> None:
+        if event.op == "measure_naive":
+            self.measuring = event.goal or 1
+        elif event.op == "pause":
+            self.measuring = 0
         if event.op in _MOVING:
             self.goal = event.goal
             self._running = not (event.op == "open" and event.goal == 0)
@@ -168,6 +200,7 @@ class Columns(Rows):
             return
         self.pending, self.seq_pending = event, seq
         self._predicted_once = True
+        self._read = None
 
     def _step(self, seq: int, event: Stepped) -> None:
         if event.branch or event.step < len(self) or not self._fill(event.step):
@@ -198,6 +231,8 @@ class Columns(Rows):
     def place(self) -> Place:
         """Where the session stands or is under way to: `step` is the next one to be picked."""
         step = len(self)
+        if self._read is not None:
+            return Place(kind="prefill", step=step, done=self._read.done, total=self._read.total)
         if not self._predicted_once:
             return Place()
         if self.pending is None and self.last_stop in _ENDS:
@@ -211,9 +246,11 @@ class Columns(Rows):
             return "closed"
         kind = self.place.kind
         if kind == "waiting":
-            return "waiting"
+            return "waiting" if self.stop is None else "paused"
         if self._running:
             return "running"
+        if kind == "prefill" and self.stop is None:
+            return "waiting"
         return "ended" if kind == "ended" else "paused"
 
     # The path ---------------------------------------------------------------------------------
@@ -229,6 +266,12 @@ class Columns(Rows):
     def prompt_ids(self) -> list[int]:
         """The prompt's ids; empty before there is a prompt."""
         return [] if self.prompt is None else unpack_ints("I", self.prompt.ids)
+
+    @property
+    def prompt_scores(self) -> tuple[list[float], list[int]]:
+        """Log-probability (NaN: none) and rank (0: none) of each prompt token; empty lists when
+        the prompt was not scored."""
+        return self._prompt_scores
 
     def path_ids(self) -> list[int]:
         """Every id of the sequence: the prompt's, then the generated ones (`NO_ID`: lost)."""
@@ -266,3 +309,7 @@ def _check(prompt: PromptSet) -> None:
         wrong = ["pieces"]
     if wrong:
         raise WireError("bad_body", f"columns of PromptSet do not fit: {', '.join(wrong)}")
+
+
+def _same_length(scored: PromptScored) -> bool:
+    return len(scored.logprobs) == len(scored.ranks) and len(scored.ranks) % 4 == 0

@@ -11,6 +11,7 @@ from collections.abc import Generator
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from engine_daemon.errors import Exit, InspectError
 from engine_daemon.protocol.events import Phase
 from engine_daemon.protocol.packing import pack_floats, pack_ints, unpack_ints
 from engine_daemon.protocol.pieces import PieceTable
@@ -23,8 +24,10 @@ from engine_daemon.worker.backends.base import (
     Forward,
     Loaded,
     Report,
+    ScoresPrompt,
     SessionCache,
 )
+from engine_daemon.worker.prefill import CHUNK, Chunk, PromptScores, Reading
 
 OwnStop = Literal["eos", "length", "context"]
 """What ends a sequence by itself."""
@@ -92,6 +95,7 @@ class DecodeSession:
 
     `pending` is the prediction at the end of the sequence, if one exists; `ended` why the last
     step ended it. `waited_ms` and `after_pause` are the driver's, told with the next forward.
+    `scores` are of the prompt, from when it is read to when the driver takes them.
     """
 
     def __init__(self, engine: Engine, order: OpenSession) -> None:
@@ -115,6 +119,9 @@ class DecodeSession:
         self._restoring = order.restored
         self._cache: SessionCache | None = None
         self._held = 0
+        self._reading: Reading | None = None
+        self._scoring = PromptScores() if order.score else None
+        self.scores: PromptScores | None = None
 
     @property
     def step(self) -> int:
@@ -125,10 +132,20 @@ class DecodeSession:
         """True when the model has such a token."""
         return 0 <= token_id < self._engine.loaded.model.vocabulary
 
-    def steps(self) -> Generator[Prediction | Append, int | None, None]:
-        """Forward, append, forward … After a Prediction, send the id to force or None to pick."""
+    @property
+    def reading(self) -> int | None:
+        """Positions read of a sequence that is not read to its end; None when none is under way."""
+        return self._held if self._reading is not None else None
+
+    def steps(self) -> Generator[Prediction | Append | Chunk, int | None, None]:
+        """Forward, append, forward … After a Prediction, send the id to force or None to pick.
+
+        What is longer than a chunk is read in chunks, each but the last yielded as it is done.
+        """
         while True:
             if self.pending is None:
+                while self._chunked():
+                    yield self._read_chunk()
                 self.pending = self._read()
             forced = yield self.pending
             yield self._append(self.pending, forced)
@@ -146,15 +163,63 @@ class DecodeSession:
             self._cache.free()
         self._cache = None
         self._held = 0
+        self._reading = None
+        if self._scoring is not None:
+            self._scoring = PromptScores()
         self._restoring = self._restoring or self.step > 0
+
+    def measure_naive(self, length: int) -> float:
+        """Milliseconds of one forward without a cache over the first `length` tokens."""
+        cache = self._engine.backend.new_cache("none")
+        try:
+            return self._engine.backend.forward(self.path[:length], cache).ms
+        finally:
+            cache.free()
+
+    def _chunked(self) -> bool:
+        """There is more to read than one turn takes. Without a cache nothing can be in parts."""
+        return self._order.cache_mode == "kv" and len(self.path) - self._held > CHUNK
+
+    def _read_chunk(self) -> Chunk:
+        forward = self._forward(CHUNK)
+        if self._reading is None:
+            self._reading = Reading()
+        waited_ms, self.waited_ms = self.waited_ms, 0.0
+        self._reading.add(forward, waited_ms)
+        return Chunk(self.step, self._held, len(self.path), forward.ms, waited_ms)
+
+    def _forward(self, count: int) -> Forward:
+        """Read the next `count` tokens, and how likely those of the prompt were if that is asked
+        for."""
+        backend, begin = self._engine.backend, self._held
+        if self._cache is None:
+            self._cache = backend.new_cache(self._order.cache_mode)
+        ids = self.path[begin : begin + count]
+        if self._scoring is None:
+            forward = backend.forward(ids, self._cache)
+        elif isinstance(backend, ScoresPrompt):
+            targets = self.path[begin + 1 : min(begin + count + 1, self._first)]
+            scored = backend.score(ids, self._cache, targets)
+            self._scoring.add(scored.logprobs, scored.ranks)
+            forward = scored.forward
+        else:
+            raise InspectError(
+                f"the engine {backend.name} cannot score a prompt",
+                exit_code=Exit.ENGINE,
+                code="not_supported",
+            )
+        self._held += len(ids)
+        return forward
 
     def _read(self) -> Prediction:
         backend = self._engine.backend
-        if self._cache is None:
-            self._cache = backend.new_cache(self._order.cache_mode)
-        phase: Phase = "decode" if self._held else "prefill"
-        forward = backend.forward(self.path[self._held :], self._cache)
-        self._held = position = len(self.path)
+        phase: Phase = "decode" if self._held and self._reading is None else "prefill"
+        forward = self._forward(len(self.path) - self._held)
+        if self._reading is not None:
+            forward = self._reading.whole(forward)
+            self.waited_ms += self._reading.waited_ms
+        assert self._cache is not None
+        position = len(self.path)
         restored = Restored(method="prefill", replayed=forward.processed, ms=forward.ms)
         prediction = Prediction(
             step=self.step,
@@ -169,6 +234,7 @@ class DecodeSession:
             work=backend.work(forward.processed, position),
             restored=restored if self._restoring else None,
         )
+        self.scores, self._scoring, self._reading = self._scoring or self.scores, None, None
         self._tokenize_ms = self.waited_ms = 0.0
         self._restoring = self.after_pause = False
         self.ended = None

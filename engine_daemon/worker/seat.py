@@ -3,21 +3,24 @@
 Knows nothing of other sessions and of when its turn comes.
 """
 
+from collections import deque
 from dataclasses import dataclass
 
 from engine_daemon.protocol.worker import Halt
 from engine_daemon.worker.decode import Append, DecodeSession, Prediction
+from engine_daemon.worker.prefill import Chunk
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
     """What a session is under way to. `goal` None: until something stops it. `single`: one step,
-    taken only when the step before it is in the log."""
+    taken only when the step before it is in the log. `read`: how far to read a long sequence."""
 
     goal: int | None
     cause: bytes | None
     forced: int | None = None
     single: bool = False
+    read: int | None = None
 
 
 class Seat:
@@ -33,25 +36,29 @@ class Seat:
         self.sent = 0
         self.seen = 0
         self.stepped = 0
+        self.measures: deque[int] = deque()
+        self.measures_cause: bytes | None = None
 
     def wants(self) -> bool:
         """True when a turn would do something."""
         if self.opening:
             return True
         if self.run is None:
-            return False
+            return bool(self.measures)
         return not self.run.single or self.seen >= self.stepped
 
     def cause(self) -> bytes | None:
         """The command that what happens now goes back to."""
         if self.opening:
             return self.opening_cause
-        return self.run.cause if self.run is not None else None
+        if self.run is not None:
+            return self.run.cause
+        return self.measures_cause if self.measures else None
 
-    def forward(self) -> Prediction:
-        """Advance the loop to the next distribution."""
+    def forward(self) -> Prediction | Chunk:
+        """Advance the loop to the next distribution, or to the end of a chunk on the way there."""
         made = next(self.loop)
-        assert isinstance(made, Prediction)
+        assert isinstance(made, Prediction | Chunk)
         return made
 
     def append(self, forced: int | None) -> Append:

@@ -3,11 +3,23 @@
 Knows the shape of events; nothing of when they are sent.
 """
 
+import math
 import time
 from typing import TypedDict
 
-from engine_daemon.protocol.events import Predicted, Stepped, StepStop, Stopped, StopReason
+from engine_daemon.protocol.events import (
+    NaiveMeasured,
+    Predicted,
+    Prefilled,
+    PromptScored,
+    Stepped,
+    StepStop,
+    Stopped,
+    StopReason,
+)
+from engine_daemon.protocol.packing import pack_floats, pack_ints
 from engine_daemon.worker.decode import Append, DecodeSession, Prediction
+from engine_daemon.worker.prefill import Chunk, PromptScores
 
 
 class _Stamp(TypedDict):
@@ -42,6 +54,34 @@ def predicted(branch: int, it: Prediction, cause: bytes | None) -> Predicted:
         work=it.work,
         restored=it.restored,
     )
+
+
+def prefilled(branch: int, it: Chunk, cause: bytes | None) -> Prefilled:
+    """A chunk read, more to follow."""
+    return Prefilled(
+        **_stamp(branch, it.step, cause),
+        done=it.done,
+        total=it.total,
+        forward_ms=it.ms,
+        waited_ms=it.waited_ms,
+    )
+
+
+def scored(session: DecodeSession, it: PromptScores, cause: bytes | None) -> PromptScored:
+    """How likely the prompt was."""
+    return PromptScored(
+        **_stamp(session.branch, session.step, cause),
+        logprobs=pack_floats("f", [math.nan if x is None else x for x in it.logprobs]),
+        ranks=pack_ints("I", [x or 0 for x in it.ranks]),
+    )
+
+
+def naive(
+    session: DecodeSession, length: int, ms: float, left: int, cause: bytes | None
+) -> NaiveMeasured:
+    """A forward without cache was measured."""
+    stamp = _stamp(session.branch, session.step, cause)
+    return NaiveMeasured(**stamp, length=length, ms=ms, left=left)
 
 
 def stepped(branch: int, it: Append, stop: StepStop | None, cause: bytes | None) -> Stepped:

@@ -20,6 +20,7 @@ from engine_daemon.protocol.worker import (
     ForceId,
     Go,
     Halt,
+    Measure,
     OpenSession,
     Pieces,
     Resample,
@@ -28,12 +29,13 @@ from engine_daemon.protocol.worker import (
 from engine_daemon.worker import told
 from engine_daemon.worker.backends.base import NoMemoryError
 from engine_daemon.worker.decode import DecodeSession, Engine
+from engine_daemon.worker.prefill import Chunk
 from engine_daemon.worker.seat import Run, Seat
 
 WINDOW: Final = 64
 """Events of all sessions together that may be under way to the hub's log."""
 _MOST_A_TURN: Final = 3
-"""Stepped, Predicted, Stopped."""
+"""Stepped, Predicted, Stopped; or PromptScored, Predicted, Stopped."""
 _LONGEST_MESSAGE: Final = 300
 
 _log: Final = logging.getLogger(__name__)
@@ -71,7 +73,7 @@ class Turns:
                 self._seen(name, count)
             case Pieces():
                 pass  # a tokens process that was restarted wrote the same table again
-            case Go() | Halt() | ForceId() | Resample():
+            case Go() | Halt() | ForceId() | Resample() | Measure():
                 seat = self._seats.get(message.session)
                 if seat is None:
                     _log.error("%s for unknown session %s", type(message).__name__, message.session)
@@ -99,23 +101,35 @@ class Turns:
             self._under_way -= max(0, count - seat.seen)
             seat.seen = max(seat.seen, count)
 
-    def _command(self, seat: Seat, message: Go | Halt | ForceId | Resample) -> None:
+    def _command(self, seat: Seat, message: Go | Halt | ForceId | Resample | Measure) -> None:
         match message:
-            case Go(step=goal, cause=cause):
+            case Go(step=goal, cause=cause, read=read):
                 single = goal is not None and goal <= seat.session.step + 1
-                self._start(seat, Run(goal=goal, cause=cause, single=single))
+                self._start(seat, Run(goal=goal, cause=cause, single=single, read=read))
+            case Measure(lengths=lengths, cause=cause):
+                seat.measures.extend(lengths)
+                seat.measures_cause = cause
             case ForceId(id=token_id, cause=cause):
                 self._force(seat, token_id, cause)
-            case Halt(cause=cause):
-                if seat.run is not None and seat.session.pending is not None:
-                    self._stop(seat, "pause", cause)
-                elif seat.run is not None:
-                    seat.halt = message
+            case Halt():
+                seat.measures.clear()
+                self._halt(seat, message)
             case Resample():
                 self._guarded(seat, lambda: self._resample(seat, message))
 
+    def _halt(self, seat: Seat, message: Halt) -> None:
+        """Stand now where the session stands at a distribution or between two chunks, else as
+        soon as it does."""
+        between = seat.session.pending is not None or seat.session.reading is not None
+        if (seat.run is not None or seat.opening) and between:
+            seat.opening = False
+            self._stop(seat, "pause", message.cause)
+        elif seat.run is not None or seat.opening:
+            seat.halt = message
+
     def _start(self, seat: Seat, run: Run) -> None:
         session = seat.session
+        seat.halt = None
         if session.ended == "context":
             seat.run = run
             self._stop(seat, "context", run.cause)
@@ -167,7 +181,16 @@ class Turns:
             if other is not seat and other.wants():
                 other.session.waited_ms += spent_ms
 
+    def waited(self, ms: float) -> None:
+        """Something that is no session's used the engine."""
+        for seat in self._seats.values():
+            if seat.wants():
+                seat.session.waited_ms += ms
+
     def _advance(self, seat: Seat) -> None:
+        if seat.run is None and not seat.opening and seat.measures:
+            self._measure(seat)
+            return
         if seat.session.pending is not None and seat.run is not None:
             self._commit(seat, seat.run)
         if seat.run is not None or seat.opening:
@@ -188,14 +211,42 @@ class Turns:
         name = seat.session.id
         return any(isinstance(it, Halt) and it.session == name for it in self._coming())
 
+    def _measure(self, seat: Seat) -> None:
+        """One forward without a cache. A failure drops those that are left."""
+        left, seat.measures = seat.measures, deque()
+        length = left.popleft()
+        ms = seat.session.measure_naive(length)
+        seat.measures = left
+        event = told.naive(seat.session, length, ms, len(left), seat.measures_cause)
+        self._tell(seat, event)
+
     def _forward(self, seat: Seat) -> None:
-        prediction = seat.forward()
-        cause = seat.cause()
+        made = seat.forward()
+        cause, session = seat.cause(), seat.session
+        if isinstance(made, Chunk):
+            self._tell(seat, told.prefilled(session.branch, made, cause))
+            self._stop_in_prefill(seat, made)
+            return
+        opened_only = seat.opening and seat.run is None
         seat.opening = False
-        self._tell(seat, told.predicted(seat.session.branch, prediction, cause))
+        if session.scores is not None:
+            self._tell(seat, told.scored(session, session.scores, cause))
+            session.scores = None
+        self._tell(seat, told.predicted(session.branch, made, cause))
         self._stop_at_goal(seat)
-        if seat.halt is not None:
+        if seat.halt is not None and not opened_only:
             self._stop(seat, "pause", seat.halt.cause)
+        seat.halt = None
+
+    def _stop_in_prefill(self, seat: Seat, chunk: Chunk) -> None:
+        run, halt = seat.run, seat.halt
+        there = run is not None and run.read is not None and chunk.done >= run.read
+        if halt is not None or there:
+            seat.opening = False
+        if halt is not None:
+            self._stop(seat, "pause", halt.cause)
+        elif run is not None and there:
+            self._stop(seat, "goal", run.cause)
 
     def _stop_at_goal(self, seat: Seat) -> None:
         run = seat.run
@@ -259,6 +310,7 @@ class Turns:
             have_bytes=have,
         )
         seat.opening, seat.run, seat.halt = False, None, None
+        seat.measures.clear()
         self._tell(seat, event)
 
 

@@ -20,12 +20,13 @@ from engine_daemon.protocol.pieces import ProbeText
 from engine_daemon.protocol.values import ModelInfo, Work
 from engine_daemon.protocol.worker import EngineOptions
 from engine_daemon.worker import models
-from engine_daemon.worker.backends.base import Forward, Loaded, ProgressFn, SessionCache
+from engine_daemon.worker.backends.base import Forward, Loaded, ProgressFn, Scored, SessionCache
 from engine_daemon.worker.caches import HfCache, build_layers
 from engine_daemon.worker.checkpoint import Checkpoint, check_folder, refuse
 from engine_daemon.worker.costs import Costs, costs_of
 from engine_daemon.worker.loading import choose_device, dtype_word, load_model
 from engine_daemon.worker.probe import RowDistribution
+from engine_daemon.worker.scores import score_rows
 from engine_daemon.worker.tokenizer_check import check_tokenizer
 
 
@@ -138,6 +139,13 @@ class HfBackend:
     def forward(self, ids: Sequence[int], cache: SessionCache) -> Forward:
         """Read `ids` after what the cache holds. Raises InspectError (`no_memory`, `engine`,
         `bad_arg`, `context_full`); the cache then is as it was, or says it is lost."""
+        return self._read(ids, cache, None).forward
+
+    def score(self, ids: Sequence[int], cache: SessionCache, targets: Sequence[int]) -> Scored:
+        """As `forward`, with how likely each of `targets` was after the id at its place."""
+        return self._read(ids, cache, list(targets))
+
+    def _read(self, ids: Sequence[int], cache: SessionCache, targets: list[int] | None) -> Scored:
         if not isinstance(cache, HfCache):
             raise TypeError("a cache of another backend")
         cache.check()
@@ -146,33 +154,38 @@ class HfBackend:
         self._synchronise()
         started = time.perf_counter_ns()
         try:
-            row = self._logits(read, cache)
+            rows = self._logits(read, cache, last_only=targets is None)
             self._synchronise()
+            ms = (time.perf_counter_ns() - started) / 1e6
+            logprobs, ranks = score_rows(rows, targets or [])
+            row = rows[-1] if targets is None else rows[-1].clone()
         except (RuntimeError, IndexError) as error:
             cache.roll_back()
             raise _failed(error) from error
-        ms = (time.perf_counter_ns() - started) / 1e6
+        except InspectError:
+            cache.roll_back()
+            raise
         cache.tokens += len(ids)
         if cache.mode == "none":
             cache.ids = read
         if self._scratch is None:
             self._scratch = torch.empty(2, row.numel(), device=row.device)
-        return Forward(RowDistribution(row, self._scratch), ms, len(read))
+        return Scored(Forward(RowDistribution(row, self._scratch), ms, len(read)), logprobs, ranks)
 
-    def _logits(self, read: list[int], cache: HfCache) -> Tensor:
+    def _logits(self, read: list[int], cache: HfCache, *, last_only: bool) -> Tensor:
+        """Logits of the last position, or of all that were read, a row each."""
+        keep = self._last_only if last_only else {}
         with torch.inference_mode():
             tensor = torch.tensor([read], dtype=torch.long, device=self._device)
             if cache.mode == "none":
-                out = self._model(input_ids=tensor, use_cache=False, **self._last_only)
+                out = self._model(input_ids=tensor, use_cache=False, **keep)
             else:
                 # Room first: running out of memory here leaves every layer as it was.
                 cache.layers.reserve(cache.tokens + len(read))
-                out = self._model(
-                    input_ids=tensor, cache=cache.layers, use_cache=True, **self._last_only
-                )
-            row: Tensor = out.logits[0, -1]
+                out = self._model(input_ids=tensor, cache=cache.layers, use_cache=True, **keep)
+            rows: Tensor = out.logits[0]
             # Without `logits_to_keep` the row is a view of all positions: let those go.
-            return row if self._last_only else row.clone()
+            return rows if keep or not last_only else rows[-1:].clone()
 
     def _check_ids(self, ids: Sequence[int], held: int) -> None:
         if not ids or min(ids) < 0 or max(ids) >= self._vocabulary:
