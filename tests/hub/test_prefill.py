@@ -69,8 +69,8 @@ async def test_pause_then_chunk_by_chunk_then_to_the_goal(daemon: Daemon, run_to
             assert columns.place.done == done + cmd.CHUNK
             assert columns.stop is not None
             assert columns.stop.reason == "goal"
+        again = cmd.RunTo(step=0, read=columns.place.done)
         with pytest.raises(InspectError, match="read already"):
-            again = cmd.RunTo(step=0, read=columns.place.done)
             await watch.client.command(again, watch.session, watch.at())
         with pytest.raises(InspectError, match="no distribution"):
             await watch.client.command(cmd.Force(id=3), watch.session, watch.at())
@@ -118,7 +118,7 @@ async def test_a_restart_reads_a_paused_prompt_only_when_told_to() -> None:
             columns = await watch.until(lambda c: c.place.kind == "waiting")
             assert columns.status == "paused"
             await watch.run_to(0)
-            await watch.standing(0)
+            await watch.until(lambda c: c.pending is not None and c.status == "paused")
             assert columns.pending is not None
             assert columns.pending.processed == LENGTH
             assert len(columns.prompt_scores[0]) == LENGTH
