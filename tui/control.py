@@ -4,12 +4,16 @@ A key pressed while the daemon cannot be reached is refused, never sent later. K
 the source; no widgets.
 """
 
+from typing import Final
+
 from engine_daemon.errors import InspectError
 from engine_daemon.protocol.commands import (
     AnyCommand,
     At,
+    CheckWeights,
     Close,
     Force,
+    MeasureNaive,
     Open,
     Pause,
     Reply,
@@ -20,6 +24,9 @@ from engine_daemon.protocol.commands import (
 from engine_daemon.protocol.values import Sampler
 from tui.source import EventSource
 from tui.view import View
+
+MOST_LENGTHS: Final = 64
+"""Of one command to measure."""
 
 
 class Control:
@@ -59,6 +66,9 @@ class Control:
     async def run_or_pause(self) -> None:
         """Run what stands, pause what runs."""
         self._owed = 0
+        if self._view.busy:
+            await self._send(Pause())
+            return
         self._need_session()
         if self._view.running:
             await self._send(Pause())
@@ -68,7 +78,7 @@ class Control:
     async def pause(self) -> bool:
         """Pause if it runs; False when there was nothing to pause."""
         self._owed = 0
-        if self._view.session is None or not self._view.running:
+        if self._view.session is None or not (self._view.running or self._view.busy):
             return False
         await self._send(Pause())
         return True
@@ -130,6 +140,22 @@ class Control:
         if not self._view.on_pending:
             raise InspectError("only the pending step can be forced", "G moves the cursor there")
         await self._send(Force(id=token_id), self.here)
+
+    async def measure_naive(self, count: int) -> None:
+        """Measure forwards without cache at `count` lengths, evenly up to the cursor."""
+        self._need_session()
+        if self._view.running:
+            raise InspectError("it is running", "space pauses it")
+        total = len(self._view.prompt) + self._view.at
+        count = max(1, min(count, total, MOST_LENGTHS))
+        lengths = [max(1, total * k // count) for k in range(1, count + 1)]
+        await self._send(MeasureNaive(lengths=lengths))
+
+    async def check_weights(self) -> None:
+        """Have the parameters in memory summed."""
+        if not self._view.link:
+            raise InspectError("not sent: the daemon cannot be reached", code="no_daemon")
+        await self._source.command(CheckWeights())
 
     async def set_sampler(self, sampler: Sampler) -> None:
         """Another sampler from the pending step on."""

@@ -178,10 +178,22 @@ class MainScreen(Screen[None]):
 
     def action_interrupt(self) -> None:
         """What ctrl+c means in a debugger."""
-        if self.control is None or not self.view.running:
+        if self.control is None or not (self.view.running or self.view.busy):
             self.say("q leaves; the daemon and the session go on", calm=True)
             return
         self._do(self.control.pause())
+
+    def action_measure_naive(self) -> None:
+        """One real forward without cache up to the cursor; a count: at so many lengths."""
+        count = self._take_count()
+        if control := self._ready():
+            self._do(control.measure_naive(count))
+
+    def action_check_weights(self) -> None:
+        """Are the parameters in memory still what was loaded?"""
+        self._set_count("")
+        if control := self._ready():
+            self._do(control.check_weights())
 
     # Looking ----------------------------------------------------------------------------------
 

@@ -9,6 +9,8 @@ from typing import Final
 
 LINE: Final = "braille"
 MARK: Final = "×"
+PAUSED: Final = "▴"
+DERIVED: Final = "·"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ def plot_lines(
     figure.axes(False, side=1)
     for one in points:
         figure.draw(figure.signal(list(one.xs), list(one.ys), marker=one.marker))
-    xs = [x for one in points for x in (one.xs[0], one.xs[-1])]
+    xs = [x for one in points for x in (min(one.xs), max(one.xs))]
     left, right = min(xs), max(xs)
     if left == right:
         left, right = left - 1, right + 1
