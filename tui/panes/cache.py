@@ -27,22 +27,22 @@ class CachePane(Pane):
             return empty(SafeText(DASH), columns, rows, self.palette)
         cache = detail.predicted.cache
         lines = [
-            self._pair("mode", SafeText("key/value" if cache.mode == "kv" else "none"), columns),
             self._pair("tokens held", count(cache.tokens), columns),
             *self._filled(cache, columns),
-            self._pair("growing", size(cache.growing_bytes), columns),
+            *self._by_kind(cache, columns),
             self._pair("a token", self._each(cache), columns),
-            self._pair("fixed", size(cache.fixed_bytes), columns),
             self._pair("allocated", size(cache.allocated_bytes), columns),
-            self._pair("limit", SafeText(f"{count(cache.limit_tokens)} tokens"), columns),
-            *(self._kind(kind, columns) for kind in cache.kinds or ()),
-            self._pair("device", self._device(cache), columns),
-            self._pair("weights", self._weights(), columns),
         ]
         restored = detail.predicted.restored
         if restored is not None:
             words = SafeText(f"{restored.method}, {restored.replayed} read, {restored.ms:.0f} ms")
             lines.append(self._pair("restored by", words, columns))
+        lines += [
+            self._pair("device", self._device(cache), columns),
+            self._pair("weights", self._weights(), columns),
+            self._pair("mode", SafeText("key/value" if cache.mode == "kv" else "none"), columns),
+            self._pair("limit", SafeText(f"{count(cache.limit_tokens)} tokens"), columns),
+        ]
         return lines[:rows]
 
     def _pair(self, name: str | SafeText, value: SafeText, columns: int) -> Line:
@@ -61,6 +61,15 @@ class CachePane(Pane):
                 Segment(bar(share, cells), self.palette.by_prob(1.0)),
                 Segment(fit(label, columns - cells), self.palette.base),
             ]
+        ]
+
+    def _by_kind(self, cache: CacheReport, columns: int) -> list[Line]:
+        """Bytes by kind of layer where there are several, else what grows and what is fixed."""
+        if cache.kinds is not None and len(cache.kinds) > 1:
+            return [self._kind(kind, columns) for kind in cache.kinds]
+        return [
+            self._pair("growing", size(cache.growing_bytes), columns),
+            self._pair("fixed", size(cache.fixed_bytes), columns),
         ]
 
     def _kind(self, kind: CacheKind, columns: int) -> Line:

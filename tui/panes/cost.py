@@ -143,32 +143,36 @@ class CostPane(Pane):
     # Captions ---------------------------------------------------------------------------------
 
     def _caption(self, columns: int) -> Line:
+        """What is drawn, and the legend: as much of it as there is room for."""
         palette, store = self.palette, self.view.columns
-        left = [Segment(f"{_MODES[self._mode]} over tokens before it", palette.muted)]
-        right: Line = []
+        words = f"{_MODES[self._mode]} over tokens before it"
         if store.measuring:
-            right.append(Segment(f"measuring, {store.measuring} to come  ", palette.accent))
-        if self._mode != "total":
-            right += self._legend()
+            words = f"measuring, {store.measuring} to come"
+        left = [Segment(words, palette.accent if store.measuring else palette.muted)]
+        legend = [] if self._mode == "total" else self._legend()
         if self._prefill is not None:
             read, spent = self._prefill
-            right.append(Segment(f"  prefill {read}: {millis(spent)}", palette.muted))
-        return spread(left, right, columns, palette)
+            legend.append([Segment(f"  prefill {read}: {millis(spent)}", palette.muted)])
+        room = columns - width(words) - 1
+        while legend and sum(width(part.text) for entry in legend for part in entry) > room:
+            legend.pop()
+        return spread(left, [part for entry in legend for part in entry], columns, palette)
 
-    def _legend(self) -> Line:
+    def _legend(self) -> list[Line]:
         palette, store = self.palette, self.view.columns
         naive_session = store.limits is not None and store.limits.cache_mode == "none"
-        parts: Line = []
+        entries: list[Line] = []
         if self._curve.seen:
             words = "measured, no cache" if naive_session else "measured"
-            parts += [Segment("⠶ ", palette.plot), Segment(words, palette.base)]
+            entries.append([Segment("⠶ ", palette.plot), Segment(words, palette.base)])
         if store.naive and self._mode != "cached":
-            parts += [Segment(f"  {MARK} ", palette.mark), Segment("no cache", palette.base)]
+            entries.append([Segment(f"  {MARK} ", palette.mark), Segment("no cache", palette.base)])
             if len({length for length, _ in store.naive}) > 1:
-                parts += [Segment(f"  {DERIVED} derived", palette.accent)]
+                entries.append([Segment(f"  {DERIVED} derived", palette.accent)])
         if self._pauses:
-            parts += [Segment(f"  {PAUSED} ", palette.mark), Segment("after a pause", palette.base)]
-        return parts
+            words = "after a pause"
+            entries.append([Segment(f"  {PAUSED} ", palette.mark), Segment(words, palette.base)])
+        return entries
 
     def _parts(self, columns: int) -> Line:
         """The constant and the growing part of a step's cost: a fit, and said to be one."""
