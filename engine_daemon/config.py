@@ -58,6 +58,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     tp: int | None = None
     max_context: int | None = None
     idle_exit_s: float | None = None
+    verify: bool | None = None
 
     def given(self) -> dict[str, object]:
         """The fields that were asked for."""

@@ -39,6 +39,7 @@ def asked(given: Given, *, max_context: int | None = None) -> Asked:
         device=given.device,
         dtype=given.dtype,
         tp=given.tp,
+        verify=True if given.verify else None,
         max_context=max_context,
         idle_exit_s=given.idle_exit,
     )

@@ -18,6 +18,7 @@ from transformers.cache_utils import (
 
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.protocol.values import CacheReport
+from engine_daemon.worker.cache_kinds import by_kind
 
 SMALLEST_CAPACITY = 256
 """Positions of the first allocation, before it doubles."""
@@ -153,13 +154,18 @@ def storage_bytes(tensors: Sequence[Tensor]) -> int:
 class HfCache:
     """The cache of one session. In mode `none` it remembers the ids and keeps no tensors.
 
-    `make_layers` gives empty layers, which hold nothing before their first forward.
+    `make_layers` gives empty layers, which hold nothing before their first forward; `device_bytes`
+    what this process takes on the device, of all there is (None where nobody counts).
     """
 
     def __init__(
-        self, mode: Literal["kv", "none"], make_layers: Callable[[], TransformersCache]
+        self,
+        mode: Literal["kv", "none"],
+        make_layers: Callable[[], TransformersCache],
+        device_bytes: Callable[[], tuple[int | None, int | None]] = lambda: (None, None),
     ) -> None:
         self.mode = mode
+        self._device_bytes = device_bytes
         self.layers = make_layers()
         self.ids: list[int] = []
         self.tokens = 0
@@ -196,6 +202,7 @@ class HfCache:
         windows = [t for layer in others for t in layer_tensors(layer)]
         states = [t for layer in others for t in state_tensors(layer)]
         buffers = [t for layer in growing if layer.is_initialized for t in layer.buffers()]
+        used, total = self._device_bytes()
         return CacheReport(
             mode=self.mode,
             tokens=self.tokens if self.mode == "kv" else 0,
@@ -204,6 +211,9 @@ class HfCache:
             allocated_bytes=storage_bytes([*buffers, *windows, *states]),
             capacity_tokens=min((layer.capacity for layer in growing), default=None),
             limit_tokens=limit_tokens,
+            kinds=by_kind(self.layers.layers) if self.mode == "kv" else None,
+            device_used_bytes=used,
+            device_total_bytes=total,
         )
 
     def free(self) -> None:

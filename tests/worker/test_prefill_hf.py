@@ -1,7 +1,6 @@
 """Chunks, scores and naive forwards of the `hf` backend against plain transformers."""
 
 import json
-import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -172,8 +171,9 @@ def test_a_measurement_is_one_whole_forward_and_leaves_the_session_alone(loaded:
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(3000)
 def test_a_prompt_of_32k_on_a_hybrid_needs_no_quadratic_memory(tmp_path: Path) -> None:
-    """Scores of one head alone would be 4 GB in fp32 if they were ever held at once."""
+    """Attention scores of one head alone would be 2 GB in bf16 if they were ever held at once."""
     made = subprocess.run(
         [sys.executable, "-c", "from tests.worker import test_prefill_hf as t; t.read_32k()"],
         cwd=tmp_path,
@@ -184,9 +184,16 @@ def test_a_prompt_of_32k_on_a_hybrid_needs_no_quadratic_memory(tmp_path: Path) -
     found = json.loads(made.stdout)
     assert found["positions"] == 32_768
     assert found["chunks"] == 63
-    assert found["grown_bytes"] < 700_000_000, found
+    assert found["grown_bytes"] < 500_000_000, found
     held = found["cache_bytes"]
-    assert held == 32_768 * 2 * 3 * 64 * 2 * 3
+    assert held == 32_768 * 2 * 3 * 64 * 2
+
+
+def memory(field: str) -> int:
+    """Bytes of this process, from the system's own account."""
+    lines = Path("/proc/self/status").read_text("ascii").splitlines()
+    (line,) = [line for line in lines if line.startswith(f"{field}:")]
+    return int(line.split()[1]) * 1024
 
 
 def read_32k() -> None:
@@ -201,7 +208,7 @@ def read_32k() -> None:
         intermediate_size=1536,
         num_attention_heads=9,
         num_key_value_heads=3,
-        num_hidden_layers=12,
+        num_hidden_layers=4,
         head_dim=64,
         max_position_embeddings=65_536,
         linear_num_key_heads=3,
@@ -216,14 +223,15 @@ def read_32k() -> None:
     t.Qwen3_5ForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
     save_tokenizer(folder)
     engine = engine_of(folder)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
+    before = memory("VmRSS")
     ids = [i * 7919 % 49_152 for i in range(32_768)]
     session = DecodeSession(engine, opening(prompt_ids=pack_ints("I", ids)))
     made = []
     loop = session.steps()
     while not isinstance(prediction := next(loop), Prediction):
         made.append(prediction)
-    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    after = memory("VmHWM")
     print(
         json.dumps(
             {

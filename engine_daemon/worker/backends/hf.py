@@ -17,17 +17,19 @@ from transformers.cache_utils import get_layer_types_and_kwargs
 
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.protocol.pieces import ProbeText
-from engine_daemon.protocol.values import ModelInfo, Work
+from engine_daemon.protocol.values import ModelInfo, WeightsFile, Work
 from engine_daemon.protocol.worker import EngineOptions
 from engine_daemon.worker import models
 from engine_daemon.worker.backends.base import Forward, Loaded, ProgressFn, Scored, SessionCache
 from engine_daemon.worker.caches import HfCache, build_layers
-from engine_daemon.worker.checkpoint import Checkpoint, check_folder, refuse
+from engine_daemon.worker.checkpoint import check_folder, refuse
 from engine_daemon.worker.costs import Costs, costs_of
-from engine_daemon.worker.loading import choose_device, dtype_word, load_model
+from engine_daemon.worker.loading import choose_device, device_bytes, dtype_word, load_model
 from engine_daemon.worker.probe import RowDistribution
 from engine_daemon.worker.scores import score_rows
 from engine_daemon.worker.tokenizer_check import check_tokenizer
+from engine_daemon.worker.verify import verified_files
+from engine_daemon.worker.weights_sum import checksum
 
 
 class HfBackend:
@@ -45,6 +47,7 @@ class HfBackend:
         self._costs: Costs | None = None
         self._scratch: Tensor | None = None
         self._last_only: dict[str, int] = {}
+        self._checksum = ""
 
     # Loading -----------------------------------------------------------------------------------
 
@@ -57,13 +60,17 @@ class HfBackend:
         started = time.monotonic()
         self._folder = Path(model_dir)
         checkpoint = check_folder(self._folder)
+        files = (
+            verified_files(checkpoint, progress) if options.verify else checkpoint.weights_files()
+        )
         self._device = choose_device(options)
         self._model = load_model(checkpoint, options, self._device, progress)
         self._read_shape(options)
+        self._checksum = self.sum_weights(progress)
         progress("warm up", 0, 0)
         self._warm_up()
         return Loaded(
-            model=self._describe(checkpoint, options, time.monotonic() - started),
+            model=self._describe(files, options, time.monotonic() - started),
             weights_id=checkpoint.weights_id(),
             eos_ids=self._eos_ids(),
         )
@@ -111,7 +118,13 @@ class HfBackend:
                 return [int(x) for x in (found if isinstance(found, list) else [found])]
         return []
 
-    def _describe(self, checkpoint: Checkpoint, options: EngineOptions, load_s: float) -> ModelInfo:
+    def sum_weights(self, progress: ProgressFn) -> str:
+        """A checksum of the bytes of all parameters as they lie in memory now."""
+        return checksum(self._model.named_parameters(), progress)
+
+    def _describe(
+        self, files: list[WeightsFile], options: EngineOptions, load_s: float
+    ) -> ModelInfo:
         parameters = list(self._model.parameters())
         kinds = self._layer_kinds()
         return ModelInfo(
@@ -126,15 +139,17 @@ class HfBackend:
             vocabulary=self._vocabulary,
             context_length=self._context_length(),
             weights_bytes=sum(x.nbytes for x in parameters),
-            weights_files=checkpoint.weights_files(),
+            weights_files=files,
             load_s=round(load_s, 3),
+            weights_checksum=self._checksum,
         )
 
     # Decoding ----------------------------------------------------------------------------------
 
     def new_cache(self, mode: Literal["kv", "none"]) -> HfCache:
         """An empty cache."""
-        return HfCache(mode, partial(build_layers, self._model.config, self._limit))
+        make = partial(build_layers, self._model.config, self._limit)
+        return HfCache(mode, make, partial(device_bytes, self._device))
 
     def forward(self, ids: Sequence[int], cache: SessionCache) -> Forward:
         """Read `ids` after what the cache holds. Raises InspectError (`no_memory`, `engine`,
