@@ -53,6 +53,9 @@ COMMANDS: Final = {
     "force": Command("SESSION", "append this token", _SPEAKS | Group.FORCE, 1, 1),
     "sessions list": Command("", "open sessions and recordings", Group.NAME | Group.JSON),
     "models list": Command("", "models in the cache", Group.NAME | Group.JSON),
+    "models pull": Command(
+        "NAME", "bring one into the cache", Group.NAME | Group.REVISION | Group.JSON, 1, 1
+    ),
     "daemon start": Command("", "start a daemon and load its model", _STARTS),
     "daemon stop": Command("", "stop it", Group.NAME | Group.YES),
     "daemon restart": Command("", "stop and start, options kept", _STARTS | Group.YES),

@@ -17,6 +17,7 @@ _REDRAW_S: Final = 0.1
 _STAGES: Final = {
     "": "starting",
     "import": "importing the engine",
+    "look up": "looking it up",
     "download": "downloading the model",
     "convert": "converting the model (once)",
     "load": "loading the weights",

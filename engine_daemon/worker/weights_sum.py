@@ -14,8 +14,10 @@ from torch import Tensor
 
 from engine_daemon.worker.backends.base import ProgressFn
 
-_WORDS: Final = 1 << 22
-"""Words (of 4 bytes) summed at a time: the sums need four times their room."""
+_WORDS: Final = 1 << 24
+"""Words (of 4 bytes) summed at a time: the sums need a few times their room."""
+_WORDS_CPU: Final = 1 << 14
+"""There what stays in the cache, and in one thread, is several times faster."""
 _STRIDE: Final = 0x9E3779B1
 """An odd number: place x stride differs for every place within 2^64."""
 
@@ -40,10 +42,16 @@ def _sums(tensor: Tensor) -> tuple[int, int]:
     whole = raw.numel() // 4 * 4
     plain = weighted = 0
     for part in (raw[:whole].view(torch.int32), raw[whole:]):
-        for begin in range(0, part.numel(), _WORDS):
-            words = part[begin : begin + _WORDS].long()
-            place = torch.arange(begin + 1, begin + 1 + words.numel(), device=words.device)
-            plain += int(words.sum())
-            weighted += int((words * place.mul_(_STRIDE)).sum())
+        most = min(_words(raw.device), part.numel())
+        places = torch.arange(1, most + 1, device=raw.device) * _STRIDE
+        for begin in range(0, part.numel(), most or 1):
+            words = part[begin : begin + most].long()
+            here = int(words.sum())
+            plain += here
+            weighted += int((words * places[: words.numel()]).sum()) + begin * _STRIDE * here
     mask = (1 << 64) - 1
     return plain & mask, weighted & mask
+
+
+def _words(device: torch.device) -> int:
+    return _WORDS_CPU if device.type == "cpu" else _WORDS
