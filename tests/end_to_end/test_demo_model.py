@@ -162,7 +162,7 @@ async def test_frozen_weights_are_a_checked_fact() -> None:
             assert (found.same, found.checksum) == (True, known.checksum)
             assert found.ms > 0.0
             columns = await watch.until(lambda c: c.status == "paused")
-            await client.command(MeasureNaive(lengths=[4, 11]), watch.session)
+            await client.command(MeasureNaive(lengths=[4, 9]), watch.session)
             await watch.until(lambda c: len(c.naive) == 2)
             assert min(ms for _, ms in columns.naive) > 0.0
 
