@@ -246,11 +246,10 @@ class DaemonClient:
         message = cmd.Cmd(cmd=os.urandom(16), epoch=self.welcome.ep, do=do, session=session, at=at)
         reply = await self._request(message, cmd.Reply, session, REPLY_S)
         if reply.status == "rejected":
-            usage = reply.code in ("no_session", "bad_arg")
             raise InspectError(
                 reply.message or reply.code,
                 reply.hint,
-                exit_code=Exit.USAGE if usage else Exit.DAEMON,
+                exit_code=_exit_of(reply.code),
                 code=reply.code,
             )
         return reply
@@ -260,7 +259,9 @@ class DaemonClient:
         message = cmd.AskRequest(ask=ask, session=session)
         answer = await self._request(message, cmd.Answer, session, ASK_S)
         if answer.code:
-            raise InspectError(answer.message or answer.code, code=answer.code)
+            raise InspectError(
+                answer.message or answer.code, exit_code=_exit_of(answer.code), code=answer.code
+            )
         return answer
 
     async def _request(
@@ -347,6 +348,13 @@ class DaemonClient:
     def _put(self, update: Update) -> None:
         self._queue.append(update)
         self._arrived.set()
+
+
+def _exit_of(code: str) -> Exit:
+    """A refusal is the daemon's, unless the request itself was wrong."""
+    usual = ("busy", "gone", "stale", "no_engine", "slow_down", "observer", "other_model")
+    lasting = ("no_lease", "no_memory", "context_full", "disk_full", "locked", "io", "engine")
+    return Exit.DAEMON if code in (*usual, *lasting) else Exit.USAGE
 
 
 def _check_size(message: cmd.Message) -> None:

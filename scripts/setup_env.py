@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -22,7 +23,9 @@ STAMP = VENV / "setup.json"
 LOG = VENV / "setup.log"
 OLDEST_PYTHON = (3, 11)
 OLDEST_TORCH = (2, 8)
+TICK_S = 0.25
 _STARTED = time.monotonic()
+_doing = ""
 
 _FIND_TORCH = """
 import json, platform, site, sys
@@ -142,9 +145,14 @@ def install(extras: list[str], constraints: Path) -> None:
             command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
         assert pip.stdout is not None
+        over = threading.Event()
+        ticking = threading.Thread(target=go_on_ticking, args=(over,), daemon=True)
+        ticking.start()
         for line in pip.stdout:
             log.write(line)
             show_progress(line.strip())
+        over.set()
+        ticking.join()
     clear_progress()
     if pip.wait() != 0:
         tail = "\n".join(LOG.read_text("utf-8").splitlines()[-12:])
@@ -153,14 +161,29 @@ def install(extras: list[str], constraints: Path) -> None:
 
 def show_progress(line: str) -> None:
     """What pip does right now: redrawn on a terminal, a line for what takes long elsewhere."""
+    global _doing
     if not line.startswith(("Collecting", "Downloading", "Installing", "Building")):
         return
     if sys.stdout.isatty():
-        room = shutil.get_terminal_size().columns - 18
-        sys.stdout.write(f"\r\x1b[K{'':16}{line[:room]}")
-        sys.stdout.flush()
+        _doing = line
+        redraw()
     elif " MB)" in line or line.startswith("Installing collected"):
         say(line[:76])
+
+
+def redraw() -> None:
+    """The line of what is being done, with the time as it is now."""
+    room = max(shutil.get_terminal_size().columns - 18, 0)
+    elapsed = time.monotonic() - _STARTED
+    sys.stdout.write(f"\r\x1b[Ksetup {elapsed:6.1f} s  {_doing[:room]}")
+    sys.stdout.flush()
+
+
+def go_on_ticking(over: threading.Event) -> None:
+    """On a terminal, let the time move also while pip says nothing."""
+    while sys.stdout.isatty() and not over.wait(TICK_S):
+        if _doing:
+            redraw()
 
 
 def clear_progress() -> None:

@@ -1,6 +1,7 @@
 """The Makefile and the script that makes the environment."""
 
 import importlib.util
+import io
 import os
 import subprocess
 import sys
@@ -60,6 +61,33 @@ def test_the_tested_versions_are_exact_and_name_no_build() -> None:
 def test_nothing_to_do_is_said_at_once(setup_env: ModuleType, tmp_path: Path) -> None:
     assert setup_env.wanted_hash() == setup_env.wanted_hash()
     assert setup_env.read_stamp() is not None
+
+
+def test_the_time_moves_while_pip_says_nothing(
+    setup_env: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Shown(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    class Ticks:
+        left = 3
+
+        def wait(self, _seconds: float) -> bool:
+            self.left -= 1
+            return self.left < 0
+
+    shown = Shown()
+    monkeypatch.setattr(sys, "stdout", shown)
+    clock = iter(range(100))
+    monkeypatch.setattr(setup_env, "_STARTED", 0.0)
+    monkeypatch.setattr(setup_env.time, "monotonic", lambda: float(next(clock)))
+    setup_env.show_progress("Installing collected packages: torch")
+    setup_env.go_on_ticking(Ticks())
+    drawn = shown.getvalue().split("\r\x1b[K")[1:]
+    assert len(drawn) == 4
+    assert len(set(drawn)) == 4
+    assert all("Installing collected" in line for line in drawn)
 
 
 @pytest.mark.parametrize("prompt", ['it\'s "quoted"', "$HOME and $(x)", "run", "--version", "a\tb"])

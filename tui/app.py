@@ -11,10 +11,11 @@ from textual import work
 from textual.app import App
 from textual.command import Provider
 
-from engine_daemon.errors import Exit, InspectError
-from engine_daemon.paths import DEFAULT_NAME, Paths
+from engine_daemon.addressing import attach_line, find_session, newest_session
+from engine_daemon.errors import InspectError
+from engine_daemon.paths import Paths
 from engine_daemon.protocol.commands import Open
-from engine_daemon.protocol.state import SessionInfo, State
+from engine_daemon.protocol.state import State
 from engine_daemon.protocol.values import PromptSpec
 from tui.commands import ActionProvider
 from tui.screens.main import MainScreen
@@ -97,42 +98,16 @@ class InspectApp(App[InspectError]):
                 main.template = self._open
                 await main.open(self._open)
                 return
-            session = find_session(state.sessions, self._wanted)
+            session = (
+                newest_session(state.sessions)
+                if self._wanted is None
+                else find_session(state.sessions, self._wanted).session
+            )
         except InspectError as error:
             self.exit(error)
             return
         if session is not None:
             main.feed.follow(session)
-
-
-def find_session(sessions: list[SessionInfo], wanted: str | None) -> str | None:
-    """The session of this name, unique prefix or title; without one the most recent, if any.
-
-    Raises InspectError when there is none, or more than one.
-    """
-    if wanted is None:
-        newest = max(sessions, key=lambda s: s.created_ns, default=None)
-        return None if newest is None else newest.session
-    names = [s.session for s in sessions]
-    if wanted in names:
-        return wanted
-    prefix = [name for name in names if name.startswith(wanted)]
-    found = prefix or [s.session for s in sessions if s.title == wanted]
-    if len(found) == 1:
-        return found[0]
-    trouble = "more than one session" if found else "no open session"
-    raise InspectError(
-        f"{trouble} named {show_text(wanted)}",
-        "llm-inspect sessions list shows them",
-        exit_code=Exit.USAGE,
-        code="no_session",
-    )
-
-
-def come_back(paths: Paths, session: str) -> str:
-    """The command that shows this session again."""
-    name = "" if paths.name == DEFAULT_NAME else f" {paths.name}"
-    return f"llm-inspect attach{name} --session {session}"
 
 
 def run_screen(
@@ -169,5 +144,6 @@ def run_screen(
     if error is not None:
         raise error
     if app.view.session is not None and app.view.columns.status != "closed":
-        print(f"The session goes on. Come back: {come_back(paths, app.view.session)}")  # noqa: T201  the last line of the command
+        line = attach_line(paths.name, app.view.session)
+        print(f"The session goes on. Come back: {line}")  # noqa: T201  the last line of the command
     return app.return_code or 0

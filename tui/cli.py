@@ -76,9 +76,9 @@ def _dispatch(words: list[str]) -> int:
 def _screen(parsed: "Parsed") -> int:
     """The screen: on a daemon that is started if need be, or (`attach`) on one that runs."""
     _check_terminal()
+    from engine_daemon.addressing import find_session
     from engine_daemon.cli.prompt import read_prompt
     from engine_daemon.cli.request import open_command, who
-    from engine_daemon.cli.sessions import find
     from engine_daemon.cli.target import attach_target, ensure_running, state_of, target_of
 
     given = parsed.given
@@ -88,7 +88,7 @@ def _screen(parsed: "Parsed") -> int:
         target = attach_target(parsed.arguments, given)
         state = state_of(target)
         if given.session is not None:
-            session = find(state.sessions, given.session).session
+            session = find_session(state.sessions, given.session).session
     else:
         prompt = read_prompt(parsed.arguments, given)
         target = target_of(given)

@@ -21,7 +21,9 @@ from engine_daemon.protocol.commands import (
     SetSampler,
     next_chunk,
 )
+from engine_daemon.protocol.events import Stopped
 from engine_daemon.protocol.values import Sampler
+from engine_daemon.recording.columns import Columns
 from tui.source import EventSource
 from tui.view import View
 
@@ -37,8 +39,7 @@ class Control:
         self._view = view
         self._observe = observe
         self._owed = 0
-        self._goal: int | None = None
-        self._sent_at = -1
+        self._stood: tuple[Columns, Stopped | None] | None = None
         self._sending = False
 
     @property
@@ -100,45 +101,56 @@ class Control:
         goal = place.step + first + count - 1
         do = RunTo(step=goal)
         if place.kind == "prefill":
-            goal, do = place.step, next_chunk(place, count)
-        self._goal, self._sent_at, self._sending = goal, self._view.columns.next, True
+            do = next_chunk(place, count)
+        columns = self._view.columns
+        self._stood, self._sending = (columns, columns.stop), True
         try:
             await self._send(do, self.here)
         except InspectError:
-            self._goal, self._owed = None, 0
+            self.forget()
             raise
         finally:
             self._sending = False
 
     def _under_way(self) -> bool:
-        columns = self._view.columns
-        if self._goal is None:
-            return False
-        arrived = (
-            columns.next > self._sent_at and columns.goal == self._goal and columns.stop is not None
-        )
-        return self._sending or not arrived
+        """A step of ours was sent, and the log does not yet say that the session stands again.
+
+        Only that counts: whatever anybody sends meanwhile, the screen shows the same.
+        """
+        if self._sending or self._stood is None:
+            return self._sending
+        columns, stood = self._stood
+        stop = self._view.columns.stop
+        same = self._view.columns is columns and not columns.closed
+        if same and (stop is None or stop is stood):
+            return True
+        self._stood = None
+        return False
 
     def forget(self) -> None:
         """Whatever was still to be stepped is not any more."""
-        self._owed, self._goal = 0, None
+        self._owed, self._stood = 0, None
 
     async def carry_on(self) -> None:
         """After events came: steps that were asked for meanwhile. Does nothing mostly."""
         if self._owed and not self._under_way():
             columns = self._view.columns
             stopped = columns.stop
-            owed, self._owed, self._goal = self._owed, 0, None
+            owed, self._owed = self._owed, 0
             if stopped is not None and stopped.reason == "goal" and columns.status == "paused":
                 await self.step(owed)
 
     async def force(self, token_id: int) -> None:
         """Append this id at the pending step."""
         self._need_session()
-        if self._view.running or self._under_way():
-            raise InspectError("it is running", "space pauses it")
-        if not self._view.on_pending:
+        if not self._view.at_head:
             raise InspectError("only the pending step can be forced", "G moves the cursor there")
+        if self._view.running:
+            raise InspectError("it is running", "space pauses it")
+        if self._under_way():
+            raise InspectError("a step is under way")
+        if not self._view.on_pending:
+            raise InspectError("nothing is pending here", "s makes the next distribution")
         await self._send(Force(id=token_id), self.here)
 
     async def measure_naive(self, count: int) -> None:

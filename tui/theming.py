@@ -232,9 +232,11 @@ def palette(variables: Mapping[str, str]) -> Palette:
         return on(role) + Style(dim=True) if _rich(values[role]) is None else on(role)
 
     def filled(role: str) -> Style:
-        colour = _rich(values[role])
-        text = _rich(values["badge-text"])
-        return Style(color=text, bgcolor=colour, bold=True)
+        """Reversed, so that it is a badge without colour too. In the terminal's own palette the
+        text is its background: only that surely stands out from what its colours are read on."""
+        own = Color.parse(values[role]).ansi is not None
+        text = None if own else _rich(values["badge-text"])
+        return Style(color=_rich(values[role]), bgcolor=text, bold=True, reverse=True)
 
     text = _rich(values["foreground"])
     plain = Style(color=text, bgcolor=ground)

@@ -104,6 +104,11 @@ class View:
         """The cursor is on a distribution of which nothing is picked."""
         return self.columns.pending is not None and self.at == len(self.columns)
 
+    @property
+    def forcible(self) -> bool:
+        """A candidate of what is on screen can be appended: the one answer for keys and words."""
+        return self.on_pending and self.columns.status == "paused"
+
     def move(self, step: int) -> None:
         """Put the cursor on `step`; at the head it follows."""
         step = max(step, 0)

@@ -5,13 +5,13 @@ Each waits for its outcome in the session's log (`resume`: for the reply) and sa
 
 import asyncio
 
+from engine_daemon.addressing import find_session
 from engine_daemon.cli.following import Updates
 from engine_daemon.cli.leave import QUIET_S
 from engine_daemon.cli.options import Given
 from engine_daemon.cli.output import tell
 from engine_daemon.cli.request import who
 from engine_daemon.cli.run import FAULTS
-from engine_daemon.cli.sessions import Found, find
 from engine_daemon.cli.target import target_of
 from engine_daemon.client import DaemonClient
 from engine_daemon.errors import Exit, InspectError
@@ -30,6 +30,7 @@ from engine_daemon.protocol.commands import (
     next_chunk,
 )
 from engine_daemon.protocol.events import Closed, Commanded, PromptSet, Stepped, Stopped
+from engine_daemon.protocol.state import SessionInfo
 from engine_daemon.protocol.values import PromptSpec
 from engine_daemon.recording.columns import Columns
 
@@ -52,7 +53,7 @@ async def _carry_out(command: str, wanted: str, count: int, given: Given) -> int
     async with DaemonClient(
         target.paths, who=who(given), client=command, reconnect=False
     ) as client:
-        found = find(client.state.sessions, wanted)
+        found = find_session(client.state.sessions, wanted)
         watch = _Watch(client, found)
         await watch.catch_up()
         place = watch.columns.place
@@ -99,7 +100,7 @@ async def _token(client: DaemonClient, given: Given) -> int:
 class _Watch:
     """Follows a session's log until a command's outcome is in it."""
 
-    def __init__(self, client: DaemonClient, found: Found) -> None:
+    def __init__(self, client: DaemonClient, found: SessionInfo) -> None:
         self.columns = Columns()
         self._client = client
         self._found = found

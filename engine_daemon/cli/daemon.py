@@ -21,6 +21,7 @@ from engine_daemon.cli.target import (
     ASKING,
     Target,
     check_asked,
+    check_model,
     defaults,
     start,
     state_of,
@@ -39,6 +40,7 @@ DEFAULT_LINES: Final = 200
 def start_command(given: Given) -> int:
     """`daemon start`: returns when the model is ready, or the hub answers."""
     target = target_of(given, starts_daemon=True)
+    check_model(target.asked)
     name = target.paths.name
     if is_running(target.paths):
         check_asked(target, state_of(target).engine)
@@ -82,6 +84,7 @@ def stop_command(given: Given) -> int:
 def restart_command(given: Given) -> int:
     """`daemon restart`: the last start's options, except those given."""
     target = target_of(given, starts_daemon=True)
+    check_model(target.asked)
     try:
         last = DaemonOptions.read(target.paths.options)
     except (OSError, msgspec.MsgspecError):
@@ -102,9 +105,7 @@ def _may_stop(target: Target, given: Given) -> bool:
         viewers = state_of(target).viewers
     except InspectError:
         return True
-    others = [
-        f"{viewer.who} ({viewer.client})" for viewer in viewers if viewer.client[:4] != "ask "
-    ]
+    others = [f"{viewer.who} ({viewer.client})" for viewer in viewers if not _asks(viewer)]
     if not others:
         return True
     say(f"attached to the daemon {target.paths.name}: {', '.join(others)}")
@@ -118,13 +119,15 @@ def _may_stop(target: Target, given: Given) -> bool:
 
 def _asks(viewer: ViewerInfo) -> bool:
     """It is a client like this one, here for a moment."""
-    return viewer.client.split()[0] == ASKING
+    return viewer.client.split(" ")[0] == ASKING
 
 
 def status_command(given: Given) -> int:
     """`daemon status`."""
     target = target_of(given)
     state = state_of(target)
+    viewers = [viewer for viewer in state.viewers if not _asks(viewer)]
+    state = msgspec.structs.replace(state, viewers=viewers)
     connection = read_connection(target.paths)
     if given.json:
         running = {key: connection[key] for key in ("name", "pid", "version", "started")}
@@ -139,9 +142,8 @@ def status_command(given: Given) -> int:
         tell(
             f"session {session.session}: {session.status} at {session.place.step}, {session.title}"
         )
-    for viewer in state.viewers:
-        if not _asks(viewer):
-            tell(f"viewer {viewer.who}: {viewer.client}, {viewer.role}")
+    for viewer in viewers:
+        tell(f"viewer {viewer.who}: {viewer.client}, {viewer.role}")
     return 0
 
 

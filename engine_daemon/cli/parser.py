@@ -50,7 +50,9 @@ COMMANDS: Final = {
     "resume": Command("SESSION", "go on", _SPEAKS, 1, 1),
     "close": Command("SESSION", "end a session; its recording stays", _SPEAKS, 1, 1),
     "step": Command("SESSION [N]", "go on by N steps (1)", _SPEAKS, 1, 2),
-    "force": Command("SESSION", "append this token", _SPEAKS | Group.FORCE, 1, 1),
+    "force": Command(
+        "SESSION (--id ID | --text TEXT)", "append this token", _SPEAKS | Group.FORCE, 1, 1
+    ),
     "sessions list": Command("", "open sessions and recordings", Group.NAME | Group.JSON),
     "models list": Command("", "models in the cache", Group.NAME | Group.JSON),
     "models pull": Command(
@@ -169,7 +171,8 @@ def _options(name: str, words: list[str]) -> tuple[Given, list[str]]:
     known = list(options_of(COMMANDS[name].groups))
     found, rest = _argparse(name).parse_known_args(words)
     for word in rest:
-        if word.startswith("-") and word != "-" and " " not in word:
+        number = word[1:].isdigit() and "[N]" in COMMANDS[name].usage  # wrong, but a value
+        if word.startswith("-") and word != "-" and " " not in word and not number:
             raise _unknown(name, word, known, rest)
     values = {o.field: _convert(o, getattr(found, o.field)) for o in known}
     return msgspec.convert(values, Given), rest

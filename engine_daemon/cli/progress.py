@@ -5,6 +5,7 @@ Knows the daemon's state; not how it arrives.
 
 import shutil
 import sys
+import threading
 import time
 from typing import Final
 
@@ -14,6 +15,8 @@ from engine_daemon.protocol.state import EngineState, State
 _BAR_CELLS: Final = 24
 _PARTS: Final = " ▏▎▍▌▋▊▉█"
 _REDRAW_S: Final = 0.1
+_TICK_S: Final = 0.2
+"""The time goes on showing that something happens while nothing is told."""
 _STAGES: Final = {
     "": "starting",
     "import": "importing the engine",
@@ -28,13 +31,17 @@ _STAGES: Final = {
 
 
 class LoadProgress:
-    """Shows each state it is given; `close` takes a bar away."""
+    """Shows each state it is given, and on a terminal the time; `close` takes a bar away."""
 
     def __init__(self) -> None:
         self._started = time.monotonic()
         self._bar = sys.stderr.isatty()
         self._stage: str | None = None
+        self._engine: EngineState | None = None
         self._drawn = 0.0
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self._ticking: threading.Thread | None = None
 
     def update(self, state: State) -> None:
         """What the engine is doing now."""
@@ -42,19 +49,39 @@ class LoadProgress:
         if engine.word not in ("starting", "loading"):
             self.close()
         elif self._bar:
-            self._draw(engine)
+            with self._lock:
+                self._draw(engine)
+            self._tick()
         elif engine.stage != self._stage:
             self._write(f"{self._stage_text(engine)}\n")
         self._stage = engine.stage
 
     def close(self) -> None:
         """Nothing more to show."""
+        self._closed.set()
+        if self._ticking is not None:
+            self._ticking.join()
+            self._ticking = None
         if self._bar and self._drawn:
             self._write("\r\x1b[K")
             self._drawn = 0.0
 
+    def _tick(self) -> None:
+        """Draw now and then until it is closed."""
+        if self._ticking is None:
+            self._closed.clear()
+            self._ticking = threading.Thread(target=self._go_on_ticking, daemon=True)
+            self._ticking.start()
+
+    def _go_on_ticking(self) -> None:
+        while not self._closed.wait(_TICK_S):
+            with self._lock:
+                if self._engine is not None:
+                    self._draw(self._engine)
+
     def _draw(self, engine: EngineState) -> None:
         now = time.monotonic()
+        self._engine = engine
         if engine.stage == self._stage and now - self._drawn < _REDRAW_S:
             return
         self._drawn = now

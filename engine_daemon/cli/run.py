@@ -9,6 +9,7 @@ import os
 import signal
 from typing import Final
 
+from engine_daemon.addressing import attach_line
 from engine_daemon.cli.following import Updates
 from engine_daemon.cli.leave import Leave
 from engine_daemon.cli.options import Given
@@ -79,7 +80,7 @@ async def _run(
             code = await run.to_its_end(keep=given.keep)
         finally:
             if run.stays_open:
-                say(f"the session stays open: {target.attach_line(reply.session)}")
+                say(f"the session stays open: {attach_line(target.paths.name, reply.session)}")
         return code
 
 

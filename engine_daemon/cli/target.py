@@ -8,6 +8,7 @@ import dataclasses
 import math
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -47,11 +48,6 @@ class Target:
         """` --name NAME` where that is needed, for commands written in hints."""
         return "" if self.paths.name == DEFAULT_NAME else f" --name {self.paths.name}"
 
-    def attach_line(self, session: str) -> str:
-        """How to come back to a session."""
-        name = "" if self.paths.name == DEFAULT_NAME else f" {self.paths.name}"
-        return f"llm-inspect attach{name} --session {session}"
-
 
 def target_of(given: Given, *, starts_daemon: bool = False) -> Target:
     """The daemon meant. Limits given to a command that opens a session are the session's."""
@@ -90,6 +86,7 @@ def ensure_running(target: Target) -> None:
     Raises InspectError: 3 when the model cannot be had, 4 when there can be no daemon, or the one
     that runs is not as asked for.
     """
+    check_model(target.asked)
     if not is_running(target.paths):
         options = target.asked.applied_to(defaults(target, implicit=True))
         try:
@@ -150,6 +147,21 @@ def _wait_for_connection(paths: Paths) -> None:
                 raise
         time.sleep(_POLL_S)
     raise no_daemon(paths.name)
+
+
+def check_model(asked: Asked) -> None:
+    """Raise InspectError (exit 3) for a local model that is not there, whatever runs."""
+    model = asked.model
+    if model is None or asked.engine not in (None, "hf") or not Path(model).is_absolute():
+        return
+    if not Path(model).exists():
+        kind = "file" if model.endswith(".gguf") else "folder"
+        raise InspectError(
+            f"there is no {kind} {model}",
+            "Check the path of the model",
+            exit_code=Exit.MODEL,
+            code="model",
+        )
 
 
 def check_asked(target: Target, engine: EngineState) -> None:

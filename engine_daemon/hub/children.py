@@ -25,7 +25,7 @@ class Ending:
     exit_code: int | None
 
     def __str__(self) -> str:
-        return f"killed by {self.signal}" if self.signal else f"exited with {self.exit_code}"
+        return f"was killed by {self.signal}" if self.signal else f"ended with {self.exit_code}"
 
 
 class Child:

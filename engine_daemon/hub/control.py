@@ -120,9 +120,7 @@ def obey(
         case cmd.SetSampler(sampler=sampler):
             _set_sampler(session, engine, sampler, at, who, cause)
         case cmd.Close(by=by):
-            _log(session, "close", who, cause)
-            engine.drop(session)
-            session.close(by, now, cause)
+            _close(session, engine, by, who, cause, now)
         case cmd.MeasureNaive(lengths=lengths):
             _measure_naive(session, engine, lengths, who, cause)
         case cmd.Open() | cmd.StopDaemon() | cmd.CheckWeights():
@@ -216,15 +214,8 @@ def _run_to(
 
 def _pause(session: Session, engine: Engine, who: str, cause: bytes) -> None:
     status = session.columns.status
-    if (
-        status == "running"
-        or session.columns.measuring
-        or (status, session.resident)
-        == (
-            "waiting",
-            True,
-        )
-    ):
+    reads = status == "waiting" and session.resident
+    if status == "running" or reads or session.columns.measuring:
         _log(session, "pause", who, cause)
         engine.halt(session, cause)
     elif status == "waiting":
@@ -255,6 +246,19 @@ def _measure_naive(
     wanted = lengths or [total]
     _log(session, "measure_naive", who, cause, goal=len(wanted))
     engine.measure(session, wanted, cause)
+
+
+def _close(session: Session, engine: Engine, by: str, who: str, cause: bytes, now: float) -> None:
+    """A running session stands first, so that its log ends with a distribution."""
+    if session.closing is not None:
+        return
+    _log(session, "close", who, cause)
+    if session.columns.status == "running" and session.resident:
+        session.closing = (by, cause)
+        engine.halt(session, cause)
+    else:
+        engine.drop(session)
+        session.close(by, now, cause)
 
 
 def _check_pending(session: Session) -> None:

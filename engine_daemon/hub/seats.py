@@ -158,7 +158,16 @@ class Seats:
             self.log_stop(session, "goal", "")
         if isinstance(event, ev.Stopped) and event.reason in ("no_memory", "error"):
             session.resident = event.reason != "no_memory"
+        if isinstance(event, ev.Stopped):
+            self._close_if_asked(session)
         self._changed()
+
+    def _close_if_asked(self, session: Session) -> None:
+        """The session was told to close while it ran; it stands now."""
+        if session.closing is not None and session.open:
+            by, cause = session.closing
+            self.drop(session)
+            session.close(by, time.monotonic(), cause)
 
     def log_stop(self, session: Session, reason: ev.StopReason, message: str) -> None:
         """Log that the session stands at the place its log ends at."""
@@ -278,3 +287,4 @@ class Seats:
         )
         if was_running:
             self.log_stop(session, "engine_lost", f"the engine {ending}")
+        self._close_if_asked(session)

@@ -58,7 +58,8 @@ class Session:
 
     `resident`: the worker holds it. `placed` counts events of the worker's current hold on it.
     `unsent` is the prompt still to be tokenised. `engine_logged` the engine start last written to
-    this log. `goal` is what the opening command wants of the first distribution.
+    this log. `goal` is what the opening command wants of the first distribution; `closing` (by
+    whom, the command) that it is to be closed as soon as it stands.
     """
 
     def __init__(self, session: str, log: LogWriter, columns: Columns, syncer: Syncer) -> None:
@@ -72,6 +73,7 @@ class Session:
         self.opened_by: bytes | None = None
         self.goal: int | None = 0
         self.engine_logged = 0
+        self.closing: tuple[str, bytes] | None = None
         self.closed_at: float | None = None
         self._syncer = syncer
 
@@ -130,6 +132,7 @@ class Session:
             tokenize_ms=prompt.tokenize_ms,
             restored=restored,
             cause=self.opened_by,
+            stands=restored or self.goal == 0,
             score=limits.score_prompt and columns.scored is None,
         )
 

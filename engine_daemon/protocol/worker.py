@@ -59,8 +59,9 @@ class OpenSession(Message, frozen=True, kw_only=True):
     """Bring a session to `pending(step)`: read `prompt_ids` + `ids` (u32 columns).
 
     Answered by the event `Predicted`. `step` = number of `ids`. `restored` true after a restart:
-    the `Predicted` then says what it cost. `salt` as in `SamplerSet`. `score`: `PromptScored` comes
-    before it.
+    the `Predicted` then says what it cost. `salt` as in `SamplerSet`. `stands` false: a `Go`
+    follows, the session does not stand at its first distribution. `score`: `PromptScored` comes
+    before the `Predicted`.
     """
 
     session: str
@@ -76,6 +77,7 @@ class OpenSession(Message, frozen=True, kw_only=True):
     tokenize_ms: float
     restored: bool
     cause: bytes | None = None
+    stands: bool = True
     score: bool = False
 
 

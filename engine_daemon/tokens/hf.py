@@ -125,7 +125,8 @@ class HfTokenizer:
             said.append(notes.twice(*self._names([ids[0]])))
         unknown = self._reader.vocabulary.unknown
         written = [i for i in ids if self._reader.special[i] and i not in unknown]
-        said += notes.specials(self._names(written), chat=source.chat)
+        if not source.chat:  # a template writes its own; what a person typed is named by `chat`
+            said += notes.specials(self._names(written))
         strange = [i for i in ids if i in unknown]
         said += notes.unknown(self._names(strange))
         return said + notes.changes(aligned, self._normalizers)

@@ -25,12 +25,9 @@ def twice(name: str) -> str:
     return f"the prompt begins with {name} twice: it is written there and the tokenizer adds one"
 
 
-def specials(names: Sequence[str], *, chat: bool) -> list[str]:
+def specials(names: Sequence[str]) -> list[str]:
     """Written special tokens that became special ids."""
-    if not names:
-        return []
-    by_whom = " (the chat template writes its own)" if chat else ""
-    return [f"special tokens in the prompt: {_names(names)}{by_whom}"]
+    return [f"special tokens in the prompt: {_names(names)}"] if names else []
 
 
 def typed(names: Sequence[str]) -> list[str]:

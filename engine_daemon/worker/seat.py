@@ -24,12 +24,14 @@ class Run:
 
 
 class Seat:
-    """A session with what is asked of it. `sent` and `seen` count its events."""
+    """A session with what is asked of it. `sent` and `seen` count its events; `stands`: it waited
+    for a command since its last forward, so the next one comes after a pause."""
 
     def __init__(self, session: DecodeSession, opening: bytes | None) -> None:
         self.session = session
         self.loop = session.steps()
         self.opening = True
+        self.stands = True
         self.opening_cause = opening
         self.run: Run | None = None
         self.halt: Halt | None = None

@@ -84,7 +84,9 @@ class Turns:
 
     def _open(self, order: OpenSession) -> None:
         self._drop(order.session)
-        self._seats[order.session] = Seat(DecodeSession(self._engine, order), order.cause)
+        seat = Seat(DecodeSession(self._engine, order), order.cause)
+        seat.stands = order.stands
+        self._seats[order.session] = seat
         self._order.append(order.session)
 
     def _drop(self, name: str) -> None:
@@ -134,9 +136,9 @@ class Turns:
             seat.run = run
             self._stop(seat, "context", run.cause)
             return
-        if seat.run is None and not seat.opening:
+        if seat.run is None and not seat.opening and seat.stands:
             session.after_pause = True
-        seat.run = run
+        seat.run, seat.stands = run, False
         if session.pending is not None and run.forced is None:
             self._stop_at_goal(seat)
 
@@ -266,6 +268,7 @@ class Turns:
         have_bytes: int | None = None,
     ) -> None:
         seat.run = seat.halt = None
+        seat.stands = True
         event = told.stopped(
             seat.session,
             reason,
@@ -309,7 +312,7 @@ class Turns:
             need_bytes=need,
             have_bytes=have,
         )
-        seat.opening, seat.run, seat.halt = False, None, None
+        seat.opening, seat.run, seat.halt, seat.stands = False, None, None, True
         seat.measures.clear()
         self._tell(seat, event)
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from engine_daemon.cli import control
 from engine_daemon.cli.help import help_text
 from engine_daemon.cli.options import OPTIONS, Given, Group, options_of
 from engine_daemon.cli.parser import COMMANDS, SCREEN, parse
@@ -96,6 +97,19 @@ def test_complaints(words: list[str], part: str) -> None:
 
 def test_negative_numbers_are_values() -> None:
     assert parse(["run", "x", "--presence-penalty", "-0.5"]).given.presence_penalty == -0.5
+
+
+def test_a_count_below_one_is_named_as_such() -> None:
+    parsed = parse(["step", "K", "-3"])
+    assert parsed.arguments == ["K", "-3"]
+    with pytest.raises(InspectError, match="N must be at least 1"):
+        control.main("step", parsed.arguments, parsed.given)
+    assert "unknown option -3" in complaint("pause", "K", "-3")
+
+
+def test_help_of_force_shows_its_choice() -> None:
+    assert "force SESSION (--id ID | --text TEXT)" in help_text("force")
+    assert "force SESSION (--id ID | --text TEXT)" in help_text("")
 
 
 def test_help_and_version_win_over_everything_else() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from engine_daemon.cli.progress import LoadProgress, bar
 from engine_daemon.protocol.state import EngineState, State
+from tests.daemons import wait_for
 
 
 class Terminal(io.StringIO):
@@ -59,6 +60,18 @@ def test_a_bar_that_goes_away_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> 
     assert "10/93 MB" in written
     assert written.endswith("\r\x1b[K")
     assert "\x1b:" not in written
+
+
+def test_the_time_goes_on_while_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    stderr = Terminal()
+    monkeypatch.setattr(sys, "stderr", stderr)
+    progress = LoadProgress()
+    progress.update(state("loading", "import"))
+    wait_for(lambda: stderr.getvalue().count("importing the engine") >= 3)
+    progress.close()
+    times = [line.split(" s ")[0] for line in stderr.getvalue().split("\x1b[K")[1:-1]]
+    assert len(set(times)) >= 2
+    assert stderr.getvalue().endswith("\r\x1b[K")
 
 
 @pytest.mark.parametrize(("share", "full"), [(0.0, 0), (0.5, 12), (1.0, 24)])

@@ -82,9 +82,3 @@ def test_where_to_attach() -> None:
                 attach_target([where], Given())
         with pytest.raises(InspectError, match="two daemons"):
             attach_target(["big"], Given(name="small"))
-
-
-def test_how_to_come_back() -> None:
-    with directories():
-        assert target_of(Given()).attach_line("K") == "llm-inspect attach --session K"
-        assert target_of(Given(name="b")).attach_line("K") == "llm-inspect attach b --session K"

@@ -31,6 +31,8 @@ class Place:
         self.cwd.mkdir()
         (self.root / "run").mkdir(mode=0o700)
         self.env = {**os.environ, **environment(self.root), "TERM": "xterm-256color"}
+        for size in ("COLUMNS", "LINES"):  # else they count more than the terminal's own size
+            self.env.pop(size, None)
         self._running: list[Running] = []
 
     def run(self, *words: str, stdin: bytes = b"", code: int | None = 0) -> "Finished":

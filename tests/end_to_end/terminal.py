@@ -104,7 +104,10 @@ class Terminal:
             return "\n".join(self._screen.display)
 
     def until(self, wanted: str | Callable[[str], bool]) -> str:
-        """Wait until the picture has this text (or satisfies this); the picture."""
+        """Wait until the picture has this text (or satisfies this); the picture.
+
+        A frame arrives in parts: what else it holds is waited for, too, never just asserted.
+        """
         deadline = time.monotonic() + PATIENCE_S
         with self._changed:
             while True:

@@ -21,6 +21,8 @@ def test_its_whole_life(place: Place) -> None:
     status = place.status()
     assert status["engine"]["word"] == "ready"
     assert status["name"] == "default"
+    assert status["viewers"] == []  # who asks is no viewer
+    assert "viewer" not in place.run("daemon", "status").out.decode()
     assert "ready" in place.run("daemon", "status").out.decode()
     (listed,) = place.json("daemon", "list", "--json")
     assert listed["pid"] == status["pid"]
@@ -48,6 +50,16 @@ def test_it_leaves_the_terminal_that_started_it(place: Place) -> None:
     assert os.readlink(f"/proc/{pid}/fd/0") == "/dev/null"
     os.kill(pid, signal.SIGHUP)
     assert place.status()["pid"] == pid
+
+
+def test_a_folder_that_is_not_there_is_said_first(place: Place) -> None:
+    place.run("daemon", "start", *SCRIPTED)
+    for words in (("daemon", "start"), ("daemon", "restart"), ("run", "Hi")):
+        done = place.run(*words, "--model", "./missing", code=3)
+        assert f"there is no folder {place.cwd / 'missing'}" in done.err
+        assert "restart" not in done.err
+    assert place.status()["engine"]["word"] == "ready"
+    assert "there is no file" in place.run("run", "Hi", "--model", "a.gguf", code=3).err
 
 
 def test_other_options_are_refused(place: Place) -> None:

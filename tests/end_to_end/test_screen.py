@@ -14,9 +14,8 @@ pytestmark = pytest.mark.terminal
 
 def test_step_force_quit_and_come_back(place: Place) -> None:
     with place.terminal(*SCRIPTED, "Hello pods are") as screen:
-        first = screen.until("step 0 pending")
-        assert "SYNTHETIC" in first
-        assert "Hello·pods·are" in first
+        for wanted in ("step 0 pending", "SYNTHETIC", "Hello·pods·are"):
+            screen.until(wanted)
         for step in (1, 2, 3):
             screen.press("s")
             screen.until(f"step {step} pending")
@@ -24,20 +23,20 @@ def test_step_force_quit_and_come_back(place: Place) -> None:
         assert session["place"]["step"] == 3
         assert session["status"] == "paused"
         # The second candidate by hand: to NEXT TOKEN, one down, enter.
-        while "▸  2" not in screen.text():
-            screen.press("tab", "down")
-            screen.until(lambda picture: "step 3 pending" in picture)
+        screen.press("tab")
+        screen.until("enter force")
+        screen.press("down")
+        screen.until("▸  2")
         screen.press("enter")
-        picture = screen.until("step 4 pending")
-        assert "forced" in picture
+        screen.until("step 4 pending")
+        screen.until("forced")
         screen.press("q")
         last = screen.finish()
     come_back = re.search(r"llm-inspect (attach --session \w+)", last)
     assert come_back is not None
     with place.terminal(*come_back[1].split()) as screen:
-        again = screen.until("step 4 pending")
-        assert "Hello·pods·are" in again
-        assert "forced" in again
+        for wanted in ("step 4 pending", "Hello·pods·are", "forced"):
+            screen.until(wanted)
         screen.press("s")
         screen.until("step 5 pending")
         screen.press("q")

@@ -223,6 +223,17 @@ async def test_close_ends_the_session_and_its_log_says_by_whom(daemon: Daemon) -
         assert (await rejected(watch, cmd.RunTo(step=1), watch.at())).code == "no_session"
 
 
+async def test_a_running_session_stands_before_it_is_closed(daemon: Daemon) -> None:
+    async with watching(daemon.paths, run_to=None) as watch:
+        await watch.until(lambda c: len(c) >= 3)
+        await watch.client.command(cmd.Close(), watch.session)
+        columns = await watch.until(lambda c: c.closed)
+        assert kinds(watch)[-3:] == ["Predicted", "Stopped", "Closed"]
+        assert columns.pending is not None
+        assert columns.stop is not None
+        assert (columns.stop.reason, columns.stop.pending) == ("pause", True)
+
+
 @pytest.mark.parametrize(
     ("text", "code"),
     [(b"", "empty_prompt"), (b"x" * 300_000, "prompt_too_long")],

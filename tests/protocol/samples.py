@@ -15,6 +15,7 @@ from engine_daemon.protocol import state as s
 from engine_daemon.protocol import values as v
 from engine_daemon.protocol import worker as w
 from engine_daemon.protocol.packing import pack_floats, pack_ints
+from tests.protocol.samples_prefill import PREFILL_SAMPLES
 
 CMD: Final = bytes(range(16))
 EPOCH: Final = b"epoch-01"
@@ -349,65 +350,10 @@ _CHILDREN: list[msgspec.Struct] = [
     w.Encoded(ask=3, prompt=b"\x80", code="bad_arg", message="empty", hint="Write one"),
 ]
 
-_PREFILL: list[msgspec.Struct] = [
-    v.CacheKind(kind="full_attention", layers=30, bytes=184_320, growth="growing"),
-    _event(e.Prefilled, done=512, total=1300, forward_ms=210.5, waited_ms=14.25),
-    _event(
-        e.PromptScored,
-        logprobs=pack_floats("f", [float("nan"), -1.5]),
-        ranks=pack_ints("I", [0, 3]),
-    ),
-    _event(e.NaiveMeasured, length=128, ms=62.5, left=2),
-    c.MeasureNaive(lengths=[8, 128]),
-    c.CheckWeights(),
-    s.WeightsCheck(checksum="ab" * 32, same=True, wall_ns=7, ms=190.5, running=True),
-    w.Measure(session="7ZK3M9QP", lengths=[8, 128], cause=CMD),
-    w.SumWeights(),
-    w.WeightsSummed(checksum="ab" * 32, ms=190.5),
-]
-
-_SECOND: dict[str, msgspec.Struct] = {
-    "CacheReport-2": v.CacheReport(
-        mode="kv",
-        kinds=[v.CacheKind(kind="recurrent", layers=48, bytes=1024, growth="fixed")],
-        device_used_bytes=2_000_000,
-        device_total_bytes=8_000_000,
-    ),
-    "ModelInfo-2": msgspec.structs.replace(MODEL, weights_checksum="cd" * 32),
-    "EngineOptions-2": w.EngineOptions(verify=True),
-    "EngineState-2": s.EngineState(
-        word="ready", weights=s.WeightsCheck(checksum="ab", same=False, wall_ns=7, ms=1.5)
-    ),
-    "SessionSet-2": _event(
-        e.SessionSet,
-        candidates=20,
-        cache_mode="kv",
-        limit_tokens=None,
-        max_steps=None,
-        score_prompt=True,
-    ),
-    "Open-2": c.Open(prompt=PROMPT_SPEC, score_prompt=True),
-    "RunTo-2": c.RunTo(step=0, read=1024),
-    "Go-2": w.Go(session="7ZK3M9QP", step=0, read=1024),
-    "OpenSession-2": w.OpenSession(
-        session="7ZK3M9QP",
-        branch=0,
-        prompt_ids=pack_ints("I", [1, 900]),
-        ids=b"",
-        sampler=v.Sampler(),
-        salt=0,
-        candidates=20,
-        cache_mode="kv",
-        limit_tokens=None,
-        max_steps=None,
-        tokenize_ms=0.0,
-        restored=False,
-        score=True,
-    ),
-}
-
 SAMPLES: Final[dict[str, msgspec.Struct]] = {
     type(sample).__name__: sample
-    for sample in [*_VALUES, *_EVENTS, *_COMMANDS, *_VIEWERS, *_CHILDREN, *_PREFILL]
-} | _SECOND
+    for sample in [*_VALUES, *_EVENTS, *_COMMANDS, *_VIEWERS, *_CHILDREN]
+}
 """Name of the golden file → what it holds. A later sample of a struct is `Name-2`, `Name-3` …"""
+SAMPLES["OpenSession-2"] = msgspec.structs.replace(SAMPLES["OpenSession"], stands=False)
+SAMPLES.update(PREFILL_SAMPLES)

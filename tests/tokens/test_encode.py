@@ -136,9 +136,7 @@ def test_a_chat_gets_no_bos_but_the_templates() -> None:
     assert event.template
     assert event.text == b"<|tool|>user: Hi</s>"
     assert not any(token.added for token in event.tokens())
-    assert event.warnings[0] == (
-        "special tokens in the prompt: <|tool|>, </s> (the chat template writes its own)"
-    )
+    assert not any("special tokens" in warning for warning in event.warnings)
 
 
 def test_specials_typed_into_a_chat_are_named() -> None:

@@ -4,7 +4,8 @@ import sys
 
 from engine_daemon.errors import InspectError
 from engine_daemon.protocol.state import Place, SessionInfo, State
-from tests.tui.story import MODEL, SESSION, FakeSource, Row, Story, state
+from tests.tui.source import FakeSource
+from tests.tui.story import MODEL, SESSION, Row, Story, state
 from tui.app import InspectApp
 
 KEYS = {

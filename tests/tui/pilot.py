@@ -7,7 +7,8 @@ from textual.pilot import Pilot
 from textual.strip import Strip
 
 from engine_daemon.errors import InspectError
-from tests.tui.story import FakeSource, Story, paused
+from tests.tui.source import FakeSource
+from tests.tui.story import Story, paused
 from tui.app import InspectApp
 from tui.panes.base import Pane
 

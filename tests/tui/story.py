@@ -1,33 +1,13 @@
-"""Sessions made by hand: packed events for views and panes, and a source that plays a daemon.
+"""Sessions made by hand: packed events for views and panes.
 
 Not an integration with anything: the real daemon is driven in tests/end_to_end.
 """
 
-import asyncio
 import math
-from collections.abc import AsyncIterator, Sequence
-from types import TracebackType
+from collections.abc import Sequence
 from typing import Any, Self
 
-from engine_daemon.client import LinkLost, Update
-from engine_daemon.errors import InspectError
 from engine_daemon.protocol.codec import pack_event
-from engine_daemon.protocol.commands import (
-    Answer,
-    AnyAsk,
-    AnyCommand,
-    AskEncode,
-    AskEvents,
-    At,
-    Batch,
-    Force,
-    Open,
-    Pause,
-    Reply,
-    RunTo,
-    SetSampler,
-    StateMessage,
-)
 from engine_daemon.protocol.events import (
     NO_OFFSET,
     Commanded,
@@ -321,118 +301,3 @@ def state(**engine: object) -> State:
             ViewerInfo(viewer=b"2", who="bob@box", client="tui 0.1.0", role="controller"),
         ],
     )
-
-
-class FakeSource:
-    """Plays the daemon of a `Story`: keeps what it was sent, answers reads from the log."""
-
-    def __init__(self, story: Story, first: State | None = None) -> None:
-        self.story = story
-        self.state = first or state()
-        self.sent: list[tuple[AnyCommand, str | None, At | None]] = []
-        self.asked: list[AnyAsk] = []
-        self.refuse: InspectError | None = None
-        self.followed: dict[str, int] = {}
-        self._queue: asyncio.Queue[Update] = asyncio.Queue()
-        self._answers: asyncio.Event = asyncio.Event()
-        self._answers.set()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Nothing to give back."""
-
-    async def command(
-        self, do: AnyCommand, session: str | None = None, at: At | None = None
-    ) -> Reply:
-        self.sent.append((do, session, at))
-        if self.refuse is not None:
-            raise self.refuse
-        self._act(do)
-        name = SESSION if isinstance(do, Open) else session
-        return Reply(cmd=b"c" * 16, status="accepted", session=name)
-
-    def _act(self, do: AnyCommand) -> None:
-        """The least that a daemon would log."""
-        match do:
-            case RunTo(step=None):
-                self.story.command("run_to", None)
-            case RunTo(step=goal) if goal is not None:
-                self.story.command("run_to", goal)
-                while self.story.step < goal:
-                    self.story.pick(40 + self.story.step, b" tok", 0.4).predict()
-                self.story.stop()
-            case Pause():
-                self.story.stop("pause")
-            case Force(id=token_id):
-                self.story.command("force").pick(token_id, b" forced", 0.01, how="forced", rank=9)
-                self.story.predict().stop()
-            case SetSampler(sampler=sampler):
-                self.story.add(SamplerSet(t_ns=1, wall_ns=1, step=self.story.step, sampler=sampler))
-                self.story.predict(sampled=not sampler.greedy)
-            case _:
-                pass
-        self.flush()
-
-    async def ask(self, ask: AnyAsk, session: str | None = None) -> Answer:
-        self.asked.append(ask)
-        await self._answers.wait()
-        match ask:
-            case AskEvents(seqs=seqs):
-                return Answer(ev=[(seq, self.story.log[seq]) for seq in seqs])
-            case AskEncode():
-                return Answer(prompt=pack_event(self.story._prompt_set()))
-            case _:
-                raise InspectError("not here", code="gone")
-
-    def hold_answers(self) -> None:
-        """No answer to a read from here on."""
-        self._answers.clear()
-
-    def let_answers_go(self) -> None:
-        """Answer what was held back."""
-        self._answers.set()
-
-    def follow(self, session: str, start: int = 0) -> None:
-        self.followed[session] = start
-        self.flush()
-
-    def unfollow(self, session: str) -> None:
-        self.followed.pop(session, None)
-
-    def flush(self) -> None:
-        """Send what a follower does not have yet."""
-        if SESSION in self.followed:
-            start, head = self.followed[SESSION], len(self.story.log)
-            events = [(seq, self.story.log[seq]) for seq in range(start, head)]
-            self.followed[SESSION] = head
-            self.tell(
-                Batch(session=SESSION, start=start, to=head, head=head, durable=head, ev=events)
-            )
-
-    def tell(self, update: Update) -> None:
-        """One update."""
-        self._queue.put_nowait(update)
-
-    def set_state(self, new: State) -> None:
-        """Another state."""
-        self.state = new
-        self.tell(StateMessage(state=new))
-
-    def lose_link(self) -> None:
-        """The daemon is away."""
-        self.tell(LinkLost("no answer for 6 s"))
-
-    async def updates(self) -> AsyncIterator[list[Update]]:
-        while True:
-            first = await self._queue.get()
-            batch = [first]
-            while not self._queue.empty():
-                batch.append(self._queue.get_nowait())
-            yield batch

@@ -2,59 +2,16 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from engine_daemon.errors import Exit, InspectError
-from engine_daemon.paths import Paths
 from engine_daemon.protocol.commands import Open
-from engine_daemon.protocol.state import Place, SessionInfo
 from engine_daemon.protocol.values import PromptSpec
 from tests.tui.pilot import until
-from tests.tui.story import FakeSource, paused
-from tui.app import InspectApp, come_back, find_session
-
-
-def info(session: str, created: int, title: str = "") -> SessionInfo:
-    return SessionInfo(
-        session=session,
-        title=title,
-        status="paused",
-        place=Place(),
-        resident=True,
-        head=0,
-        created_ns=created,
-    )
-
-
-ALL = [info("AAAA1111", 1, "first"), info("AAAA2222", 3, "twin"), info("BBBB3333", 2, "twin")]
-
-
-def test_the_most_recent_session_when_none_is_named() -> None:
-    assert find_session(ALL, None) == "AAAA2222"
-    assert find_session([], None) is None
-
-
-def test_name_prefix_and_title() -> None:
-    assert find_session(ALL, "AAAA1111") == "AAAA1111"
-    assert find_session(ALL, "BB") == "BBBB3333"
-    assert find_session(ALL, "first") == "AAAA1111"
-
-
-@pytest.mark.parametrize("wanted", ["AAAA", "twin", "nothing"])
-def test_no_or_more_than_one(wanted: str) -> None:
-    with pytest.raises(InspectError) as error:
-        find_session(ALL, wanted)
-    assert error.value.exit_code == Exit.USAGE
-
-
-def test_the_way_back() -> None:
-    def paths(name: str) -> Paths:
-        return Paths(name, Path("/r"), Path("/s"), Path("/c"), Path("/k"))
-
-    assert come_back(paths("default"), "AAAA1111") == "llm-inspect attach --session AAAA1111"
-    assert come_back(paths("big"), "AAAA1111") == "llm-inspect attach big --session AAAA1111"
+from tests.tui.source import FakeSource
+from tests.tui.story import paused
+from tui.app import InspectApp
 
 
 async def test_a_prompt_opens_a_session_at_once() -> None:

@@ -9,7 +9,8 @@ from textual.pilot import Pilot
 from engine_daemon.errors import InspectError
 from engine_daemon.protocol.state import State
 from tests.tui.pilot import until
-from tests.tui.story import FIRST, FakeSource, Story, paused, state
+from tests.tui.source import FakeSource
+from tests.tui.story import FIRST, Story, paused, state
 from tui.app import InspectApp
 from tui.panes import PANES
 from tui.panes.base import Pane

@@ -63,6 +63,18 @@ def test_meaning_is_not_in_the_hue_alone(theme: object) -> None:
     assert colours.chosen.bold
 
 
+@pytest.mark.parametrize("name", [*THEMES, "ansi-dark", "ansi-light"])
+def test_every_badge_can_be_read_everywhere(name: str) -> None:
+    theme = {**BUILTIN_THEMES, **THEMES}[name]
+    colours = palette({**theme.to_color_system().generate(), **theme.variables})
+    badges = ("badge", "badge_quiet", "alarm", "mark_badge", "lit", "cursor", "row")
+    for badge in badges:
+        style = getattr(colours, badge)
+        assert style.reverse, badge
+        if theme.ansi:
+            assert style.bgcolor is None or style.bgcolor.is_default, badge
+
+
 def test_a_broken_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "x.toml"
     path.write_text('name = "x"\ndark = true\n')

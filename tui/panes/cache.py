@@ -19,6 +19,7 @@ class CachePane(Pane):
     """Tokens held of those that fit, and the bytes of it."""
 
     TITLE: ClassVar[str] = "CACHE"
+    SLOW_S: ClassVar[float] = 0.25
 
     def draw(self, columns: int, rows: int) -> Sequence[Line]:
         """The most telling rows first, in case there are few."""

@@ -19,6 +19,7 @@ class PipelinePane(Pane):
     """`tokenize 0.2 ms ─▶ forward 13.1 ms ─▶ pick 0.3 ms ─▶ append 0.1 ms`."""
 
     TITLE: ClassVar[str] = "PIPELINE"
+    SLOW_S: ClassVar[float] = 0.1
     FOCUSABLE: ClassVar[bool] = False
 
     def draw(self, columns: int, rows: int) -> Sequence[Line]:

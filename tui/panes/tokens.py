@@ -25,6 +25,7 @@ class TokensPane(Pane):
     """id · piece · probability · rank · entropy · how it was picked · time · bytes."""
 
     TITLE: ClassVar[str] = "TOKENS"
+    SLOW_S: ClassVar[float] = 0.1
     SCOPE: ClassVar[Scope | None] = "tokens"
     BINDINGS = bindings("tokens")
 

@@ -19,7 +19,8 @@ from engine_daemon.protocol.packing import pack_floats, pack_ints
 from engine_daemon.protocol.state import WeightsCheck
 from engine_daemon.protocol.values import CacheKind
 from tests.tui.pilot import rows, said, screen, until
-from tests.tui.story import PROMPT, SESSION, FakeSource, Story, paused, state
+from tests.tui.source import FakeSource
+from tests.tui.story import PROMPT, SESSION, Story, paused, state
 from tui.panes.cost import CostPane
 from tui.widgets.plot import DERIVED, MARK, PAUSED
 

@@ -2,27 +2,19 @@
 
 import msgspec
 import pytest
-from textual.widgets import Input, OptionList
 
 from engine_daemon.errors import InspectError
 from engine_daemon.protocol.commands import (
     AskEvents,
     At,
-    Close,
     Force,
-    Open,
     Pause,
     RunTo,
-    SetSampler,
 )
 from tests.tui.pilot import rows, said, screen, until
-from tests.tui.story import SESSION, FakeSource, Story, paused, state
-from tui.keymap import ACTIONS
-from tui.screens.help import HelpScreen
+from tests.tui.source import FakeSource
+from tests.tui.story import SESSION, Story, paused, state
 from tui.screens.keys import KeysBar
-from tui.screens.prompt import PromptScreen
-from tui.screens.sampler import SamplerScreen
-from tui.screens.sessions import SessionsScreen
 
 
 def running() -> Story:
@@ -159,6 +151,25 @@ async def test_a_recorded_step_cannot_be_forced() -> None:
         assert source.sent == []
 
 
+async def test_keys_are_not_kept_waiting_for_a_step_that_is_over() -> None:
+    """After a step the run of somebody (here: space) has another goal; the screen says PAUSED."""
+    async with screen() as (pilot, app, source):
+        await pilot.press("s")
+        await until(pilot, lambda: app.view.columns.place.step == 4)
+        await pilot.press("space")
+        await until(pilot, lambda: app.view.running)
+        await pilot.press("space")
+        await until(pilot, lambda: not app.view.running)
+        assert "PAUSED" in rows(app, "status")[0]
+        sent = len(source.sent)
+        await pilot.press("s")
+        await until(pilot, lambda: app.view.columns.place.step == 5)
+        await pilot.press("tab", "enter")
+        await until(pilot, lambda: app.view.columns.place.step == 6)
+        assert [type(do) for do, _, _ in source.sent[sent:]] == [RunTo, Force]
+        assert "running" not in said(app)
+
+
 async def test_candidates_units_and_paging() -> None:
     async with screen() as (pilot, app, _source):
         await pilot.press("tab", "u")
@@ -184,88 +195,6 @@ async def test_an_old_step_is_asked_for_and_a_dash_meanwhile() -> None:
         await until(pilot, lambda: "● " in "\n".join(rows(app, "next-token")))
         seqs = [app.view.columns.seq_predicted[0], app.view.columns.seq_stepped[0]]
         assert source.asked == [AskEvents(seqs=seqs)]
-
-
-async def test_new_prompt_opens_a_session() -> None:
-    async with screen() as (pilot, app, source):
-        await pilot.press("ctrl+n")
-        await until(pilot, lambda: isinstance(app.screen, PromptScreen))
-        await pilot.press("ctrl+s")
-        assert "empty" in str(app.screen.query_one("#complaint").render())
-        await pilot.press("H", "i", "enter", "q")
-        await until(pilot, lambda: "8 tokens" in str(app.screen.query_one("#complaint").render()))
-        await pilot.press("ctrl+s")
-        await until(pilot, lambda: bool(source.sent))
-        command = source.sent[0][0]
-        assert isinstance(command, Open)
-        assert command.prompt.text == b"Hi\nq"
-        assert command.run_to == 0
-        assert app.screen is app.main
-
-
-async def test_new_prompt_can_be_left() -> None:
-    async with screen() as (pilot, app, source):
-        await pilot.press("ctrl+n")
-        await until(pilot, lambda: isinstance(app.screen, PromptScreen))
-        await pilot.press("x", "escape")
-        await until(pilot, lambda: app.screen is app.main)
-        assert source.sent == []
-
-
-async def test_sampler_settings() -> None:
-    async with screen() as (pilot, app, source):
-        await pilot.press("p")
-        await until(pilot, lambda: isinstance(app.screen, SamplerScreen))
-        await pilot.press("space")
-        app.screen.query_one("#field-temperature", Input).value = "0.7"
-        app.screen.query_one("#field-top_p", Input).value = "1.5"
-        await pilot.press("enter")
-        assert "top-p cannot be 1.5" in str(app.screen.query_one("#complaint").render())
-        app.screen.query_one("#field-top_p", Input).value = "0.9"
-        app.screen.query_one("#field-seed", Input).value = "42"
-        await pilot.press("ctrl+s")
-        await until(pilot, lambda: bool(source.sent))
-        command, _, at = source.sent[0]
-        assert isinstance(command, SetSampler)
-        sampler = command.sampler
-        assert (sampler.greedy, sampler.temperature, sampler.top_p) == (False, 0.7, 0.9)
-        assert sampler.seed == 42
-        assert at == At(branch=0, step=3)
-
-
-async def test_sessions_are_chosen_and_closed() -> None:
-    async with screen() as (pilot, app, source):
-        await pilot.press("t")
-        await until(pilot, lambda: isinstance(app.screen, SessionsScreen))
-        assert app.screen.query_one(OptionList).option_count == 1
-        await pilot.press("enter")
-        await until(pilot, lambda: app.screen is app.main)
-        assert app.view.session == SESSION
-        await pilot.press("t")
-        await until(pilot, lambda: isinstance(app.screen, SessionsScreen))
-        await pilot.press("x")
-        await until(pilot, lambda: bool(source.sent))
-        assert source.sent[0][:2] == (Close(), SESSION)
-
-
-async def test_help_names_every_action() -> None:
-    async with screen() as (pilot, app, _source):
-        await pilot.press("question_mark")
-        await until(pilot, lambda: isinstance(app.screen, HelpScreen))
-        text = "\n".join(str(widget.render()) for widget in app.screen.query("Static"))
-        for action in ACTIONS:
-            assert action.help in text
-        await pilot.press("escape")
-        assert app.screen is app.main
-
-
-async def test_palette_runs_an_action() -> None:
-    async with screen() as (pilot, app, _source):
-        await pilot.press("colon")
-        await pilot.press(*"first")
-        await pilot.pause(0.3)
-        await pilot.press("enter")
-        await until(pilot, lambda: app.view.at == 0)
 
 
 async def test_copy_goes_through_the_terminal() -> None:
