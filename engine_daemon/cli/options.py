@@ -114,7 +114,7 @@ _G = Group
 OPTIONS: Final = (
     Option("--name", _G.NAME, "which daemon (default: default)", "NAME", _name),
     Option("--model", _G.PLACE, "a name, a directory or a .gguf file", "M"),
-    Option("--revision", _G.PLACE | _G.REVISION, "of a model from the hub", "R"),
+    Option("--revision", _G.REVISION, "of a model from the hub", "R"),
     Option("--engine", _G.PLACE, "hf (default) or scripted", "E", check.engine),
     Option("--device", _G.PLACE, "auto, cpu, cuda or cuda:N", "D", check.device),
     Option("--dtype", _G.PLACE, "auto, bf16, fp16 or fp32", "T", check.dtype),

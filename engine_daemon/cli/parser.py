@@ -36,9 +36,10 @@ class Parsed:
 
 
 SCREEN: Final = ""
-_OPENS: Final = Group.NAME | Group.PLACE | Group.LIMIT | Group.SESSION | Group.WHO
+_PLACE: Final = Group.PLACE | Group.REVISION
+_OPENS: Final = Group.NAME | _PLACE | Group.LIMIT | Group.SESSION | Group.WHO
 _SPEAKS: Final = Group.NAME | Group.WHO
-_STARTS: Final = Group.NAME | Group.PLACE | Group.LIMIT | Group.NO_WAIT
+_STARTS: Final = Group.NAME | _PLACE | Group.LIMIT | Group.NO_WAIT
 
 COMMANDS: Final = {
     SCREEN: Command("[PROMPT]", "open the screen, on a new session with PROMPT", _OPENS, most=1),

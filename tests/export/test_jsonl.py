@@ -106,9 +106,8 @@ def test_ready_before_the_prompt_stays_before_it() -> None:
     assert lines[0]["engine"] == "scripted"
     assert lines[0]["protocol"] == "1.0"
     assert lines[0]["model"] == {
-        **msgspec.to_builtins(MODEL),
+        **msgspec.structs.asdict(MODEL),
         "weights_files": [{"file": "model.safetensors", "bytes": 4096, "sha256": None}],
-        "weights_checksum": None,
     }
 
 
