@@ -3,8 +3,9 @@
 Knows transformers' layer classes; no model, no session.
 """
 
-from collections.abc import Iterable
-from typing import Literal
+from collections.abc import Callable, Iterable
+from functools import cache
+from typing import Any, Literal
 
 from torch import Tensor
 from transformers.cache_utils import (
@@ -15,37 +16,49 @@ from transformers.cache_utils import (
 
 from engine_daemon.protocol.values import CacheKind
 
-Growth = Literal["growing", "bounded", "fixed"]
+_Kind = tuple[str, Literal["growing", "bounded", "fixed"]]
 
 
-def by_kind(layers: Iterable[object]) -> list[CacheKind]:
+def by_kind(layers: Iterable[Any]) -> list[CacheKind]:
     """One entry a kind that is there, in the order in which the kinds come first.
 
     Full attention grows with every token, a sliding window up to its length; the recurrent and
     the convolution state of linear attention never do.
     """
-    found: dict[tuple[str, Growth], list[int]] = {}
+    found: dict[_Kind, list[int]] = {}
     for layer in layers:
-        for kind, growth, size in _parts(layer):
-            found.setdefault((kind, growth), []).append(size)
+        # This runs in every step: which class a layer is of is looked up once a class.
+        for kind, measure in _parts_of(type(layer)):
+            found.setdefault(kind, []).append(measure(layer))
     return [
         CacheKind(kind=kind, layers=len(sizes), bytes=sum(sizes), growth=growth)
         for (kind, growth), sizes in found.items()
     ]
 
 
-def _parts(layer: object) -> Iterable[tuple[str, Growth, int]]:
-    if isinstance(layer, LinearAttentionCacheLayerMixin):
-        yield "recurrent", "fixed", _sum(layer.recurrent_states.values())
-        yield "convolution", "fixed", _sum(layer.conv_states.values())
-    if isinstance(layer, DynamicSlidingWindowLayer):
-        yield "sliding_attention", "bounded", _held(layer)
-    elif isinstance(layer, DynamicLayer):
-        used = getattr(layer, "used_bytes", None)  # ours hold more than they use
-        yield "full_attention", "growing", used() if used is not None else _held(layer)
+@cache
+def _parts_of(layer: type) -> tuple[tuple[_Kind, Callable[[Any], int]], ...]:
+    parts: list[tuple[_Kind, Callable[[Any], int]]] = []
+    if issubclass(layer, LinearAttentionCacheLayerMixin):
+        parts.append((("recurrent", "fixed"), lambda x: _sum(x.recurrent_states.values())))
+        parts.append((("convolution", "fixed"), lambda x: _sum(x.conv_states.values())))
+    if issubclass(layer, DynamicSlidingWindowLayer):
+        parts.append((("sliding_attention", "bounded"), _held))
+    elif issubclass(layer, DynamicLayer):
+        ours = hasattr(layer, "used_bytes")
+        parts.append((("full_attention", "growing"), _used if ours else _held))
+    return tuple(parts)
 
 
-def _held(layer: object) -> int:
+def _used(layer: Any) -> int:
+    """Of one of our layers, whose buffers are larger than what is used of them."""
+    if not layer.is_initialized or not layer.length:
+        return 0
+    keys: Tensor = layer.keys
+    return int((keys.nbytes + layer.values.nbytes) // keys.shape[-2] * layer.length)
+
+
+def _held(layer: Any) -> int:
     return _sum(getattr(layer, name, None) for name in ("keys", "values", "indexer_keys"))
 
 
