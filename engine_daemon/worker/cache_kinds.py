@@ -4,7 +4,6 @@ Knows transformers' layer classes; no model, no session.
 """
 
 from collections.abc import Callable, Iterable
-from functools import cache
 from typing import Any, Literal
 
 from torch import Tensor
@@ -36,8 +35,13 @@ def by_kind(layers: Iterable[Any]) -> list[CacheKind]:
     ]
 
 
-@cache
+_known: dict[type, tuple[tuple[_Kind, Callable[[Any], int]], ...]] = {}
+
+
 def _parts_of(layer: type) -> tuple[tuple[_Kind, Callable[[Any], int]], ...]:
+    known = _known.get(layer)
+    if known is not None:
+        return known
     parts: list[tuple[_Kind, Callable[[Any], int]]] = []
     if issubclass(layer, LinearAttentionCacheLayerMixin):
         parts.append((("recurrent", "fixed"), lambda x: _sum(x.recurrent_states.values())))
@@ -47,7 +51,8 @@ def _parts_of(layer: type) -> tuple[tuple[_Kind, Callable[[Any], int]], ...]:
     elif issubclass(layer, DynamicLayer):
         ours = hasattr(layer, "used_bytes")
         parts.append((("full_attention", "growing"), _used if ours else _held))
-    return tuple(parts)
+    _known[layer] = tuple(parts)
+    return _known[layer]
 
 
 def _used(layer: Any) -> int:
