@@ -18,7 +18,7 @@ from tui.keymap import Scope, bindings
 from tui.panes.base import Line, Pane, empty, spread
 from tui.text import SafeText, millis, width
 from tui.widgets.curve import Curve
-from tui.widgets.plot import DERIVED, MARK, PAUSED, Series, is_dot, plot_lines
+from tui.widgets.plot import DERIVED, DOT, MARK, PAUSED, Series, plot_lines
 
 Mode = Literal["ms", "cached", "total", "rate"]
 _MODES: Final[dict[Mode, str]] = {
@@ -110,7 +110,7 @@ class CostPane(Pane):
     def _highest(self, series: list[Series]) -> float:
         """A little over all but the wildest hundredth; naive points are never cut off."""
         marked = [y for one in series if one.marker == MARK for y in one.ys]
-        rest = sorted(y for one in series if one.marker in ("braille", PAUSED) for y in one.ys)
+        rest = sorted(y for one in series if one.marker in (DOT, PAUSED) for y in one.ys)
         most = [rest[-1 - len(rest) // 100]] if rest else []
         return max([*marked, *most], default=0.0) * 1.15 or 1.0
 
@@ -134,9 +134,10 @@ class CostPane(Pane):
             points = [(x, 1000 / y) for x, y in points if y]
             derived = [(x, 1000 / y) for x, y in derived if y > 0]
         return [
+            # What is drawn last is on top: the measured points.
             _series(derived, DERIVED),
-            Series(xs, ys),
             _series(marks, PAUSED),
+            Series(xs, ys),
             _series(points, MARK),
         ]
 
@@ -164,7 +165,7 @@ class CostPane(Pane):
         entries: list[Line] = []
         if self._curve.seen:
             words = "measured, no cache" if naive_session else "measured"
-            entries.append([Segment("⠶ ", palette.plot), Segment(words, palette.base)])
+            entries.append([Segment(f"{DOT} ", palette.plot), Segment(words, palette.base)])
         if store.naive and self._mode != "cached":
             entries.append([Segment(f"  {MARK} ", palette.mark), Segment("no cache", palette.base)])
             if len({length for length, _ in store.naive}) > 1:
@@ -199,7 +200,7 @@ class CostPane(Pane):
         return [*parts, Segment(run, style)]
 
     def _style(self, char: str) -> Style:
-        if is_dot(char):
+        if char == DOT:
             return self.palette.plot
         if char == DERIVED:
             return self.palette.accent

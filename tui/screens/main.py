@@ -31,12 +31,15 @@ from tui.source import EventSource
 from tui.text import show_text
 from tui.theming import offered
 from tui.view import View
+from tui.widgets.sampler_words import sampler_words
 
 if TYPE_CHECKING:  # dialogs are imported when they are opened: a quarter of the start otherwise
     from tui.screens.sessions import Chosen
 
 _BEHIND: Final = ("tokens", "cost", "cache")
 """Panes that share one place on small terminals."""
+_FORCING: Final = ("main.choose", "next.force")
+"""What enter does, while something can be forced."""
 _MOST_STEPS: Final = 99_999
 
 
@@ -44,6 +47,7 @@ class MainScreen(Screen[None]):
     """Everything of one session at once."""
 
     BINDINGS = bindings("main")
+    ALLOW_IN_MAXIMIZED_VIEW = "#status, #keys"
     HORIZONTAL_BREAKPOINTS = [  # noqa: RUF012  Textual declares it
         (0, "-tiny-w"),
         (60, "-small-w"),
@@ -64,6 +68,7 @@ class MainScreen(Screen[None]):
         self.source: EventSource | None = None
         self.feed: Feed | None = None
         self.control: Control | None = None
+        self._opened_here: dict[str, Open] = {}
         self.template = Open(prompt=PromptSpec(text=b""))
 
     def compose(self) -> ComposeResult:
@@ -103,6 +108,7 @@ class MainScreen(Screen[None]):
             return
         for pane in self.query(Pane):
             pane.data_changed()
+        self._show_keys()
 
     @work(group="commands", exit_on_error=False)
     async def _do(self, intent: Coroutine[object, object, object]) -> None:
@@ -137,9 +143,18 @@ class MainScreen(Screen[None]):
 
     def _set_count(self, count: str) -> None:
         self._count = count
+        self._show_keys()
+
+    def _show_keys(self) -> None:
+        """The keys of the focused pane first; none that would only be refused."""
         focused = self.focused
         scope = focused.SCOPE if isinstance(focused, Pane) else None
-        self.query_one(KeysBar).show([scope, "main"] if scope else ["main"], count)
+        self.query_one(KeysBar).show(
+            [scope, "main"] if scope else ["main"],
+            self._count,
+            first="" if self.maximized is None else "main.zoom",
+            without=frozenset() if self.view.forcible else frozenset(_FORCING),
+        )
 
     def _take_count(self) -> int:
         count = int(self._count or 1)
@@ -151,6 +166,7 @@ class MainScreen(Screen[None]):
         self._set_count("")
         if self.maximized is not None:
             self.minimize()
+            self._show_keys()
 
     # The engine -------------------------------------------------------------------------------
 
@@ -169,7 +185,28 @@ class MainScreen(Screen[None]):
             self._look(min(self.view.at + count, self.view.head))
         elif control := self._ready():
             self.view.cursor = None
-            self._do(control.step(count))
+            self._do(self._step(control, count))
+
+    async def _step(self, control: Control, count: int) -> None:
+        place = self.view.columns.place
+        await control.step(count)
+        if place.kind == "ended":
+            picked = "s again picks it" if count == 1 else f"then {count - 1} are picked"
+            self.say(f"the end is passed: step {place.step} is pending; {picked}", calm=True)
+
+    def action_choose(self) -> None:
+        """To the candidates; forcing one takes a second enter, there."""
+        if not self.view.at_head:
+            self.say("this step is recorded; G goes to the pending one", calm=True)
+        elif self.view.running:
+            self.say("it is running; space pauses it", calm=True)
+        elif self.view.forcible:
+            self._focus_on(self._choosing)
+
+    @property
+    def _choosing(self) -> str:
+        """Where candidates are chosen: the pane, or what stands in for it."""
+        return "glance" if self.query_one("#glance").display else "next-token"
 
     @on(NextTokenPane.Forced)
     def _force(self, message: NextTokenPane.Forced) -> None:
@@ -258,7 +295,14 @@ class MainScreen(Screen[None]):
 
     def on_resize(self) -> None:
         """Titles and focus go with the layout."""
-        self.call_after_refresh(self._bring_forward, self._front)
+        self.call_after_refresh(self._laid_out)
+
+    def _laid_out(self) -> None:
+        self._bring_forward(self._front)
+        small = self.query_one("#glance").display
+        if self.focused is None and not small:
+            self.query_one("#sequence").focus()
+        self._show_keys()
 
     def on_descendant_focus(self, _event: events.DescendantFocus) -> None:
         """The keys of the focused pane come first in the last line."""
@@ -276,7 +320,9 @@ class MainScreen(Screen[None]):
         names = [name for name, pane in PANES.items() if pane.FOCUSABLE]
         now = self.focused.id if self.focused is not None else None
         start = names.index(now) if now in names else -places
-        name = names[(start + places) % len(names)]
+        self._focus_on(names[(start + places) % len(names)])
+
+    def _focus_on(self, name: str) -> None:
         if self.maximized is not None:
             self.minimize()
         if name in _BEHIND:
@@ -290,6 +336,7 @@ class MainScreen(Screen[None]):
             self.minimize()
         elif isinstance(focused, Pane):
             self.maximize(focused, container=False)
+        self._show_keys()
 
     # Other screens ----------------------------------------------------------------------------
 
@@ -298,8 +345,25 @@ class MainScreen(Screen[None]):
         from tui.screens.prompt import PromptScreen
 
         if self._ready():
-            screen = PromptScreen(self.template, self._count_tokens)
+            screen = PromptScreen(self._start_from(), self._count_tokens)
             self.app.push_screen(screen, self._opened)
+
+    def _start_from(self) -> Open:
+        """What the session on screen was opened with, as far as its log tells; else what was opened
+        here last. The log has no message apart from its template: then it is the whole text."""
+        columns = self.view.columns
+        if columns.prompt is None or columns.limits is None:
+            return self.template
+        ours = self._opened_here.get(self.view.session or "")
+        limits = columns.limits
+        return Open(
+            prompt=PromptSpec(text=columns.prompt.text) if ours is None else ours.prompt,
+            sampler=columns.sampler,
+            candidates=limits.candidates,
+            cache_mode=limits.cache_mode,
+            max_steps=limits.max_steps,
+            limit_tokens=limits.limit_tokens,
+        )
 
     async def _count_tokens(self, spec: PromptSpec) -> int:
         if self.source is None:
@@ -316,7 +380,9 @@ class MainScreen(Screen[None]):
     async def open(self, command: Open) -> None:
         """Open a session and show it."""
         if self.control is not None and self.feed is not None:
-            self.feed.follow(await self.control.open(command))
+            session = await self.control.open(command)
+            self._opened_here[session] = command
+            self.feed.follow(session)
 
     def action_sampler(self) -> None:
         """Other settings from the pending step on."""
@@ -327,7 +393,12 @@ class MainScreen(Screen[None]):
 
     def _sampled(self, sampler: Sampler | None) -> None:
         if sampler is not None and self.control is not None:
-            self._do(self.control.set_sampler(sampler))
+            self._do(self._set_sampler(self.control, sampler))
+
+    async def _set_sampler(self, control: Control, sampler: Sampler) -> None:
+        await control.set_sampler(sampler)
+        step = self.view.columns.place.step
+        self.say(f"from step {step} on: {sampler_words(sampler)}", calm=True)
 
     def action_sessions(self) -> None:
         """Choose another one."""
@@ -356,6 +427,7 @@ class MainScreen(Screen[None]):
         names = offered(self.app.available_themes)
         place = names.index(self.app.theme) if self.app.theme in names else -1
         self.app.theme = names[(place + 1) % len(names)]
+        self.say(f"theme {self.app.theme}", calm=True)
 
     def action_help(self) -> None:
         """Every key."""
