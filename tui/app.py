@@ -108,7 +108,6 @@ class InspectApp(App[InspectError]):
         assert main.feed is not None
         try:
             if self._open is not None:
-                main.template = self._open
                 await main.open(self._open)
                 return
             session = (

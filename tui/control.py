@@ -7,8 +7,10 @@ the source; no widgets.
 from typing import Final
 
 from engine_daemon.errors import InspectError
+from engine_daemon.protocol.codec import unpack_event
 from engine_daemon.protocol.commands import (
     AnyCommand,
+    AskEncode,
     At,
     CheckWeights,
     Close,
@@ -21,8 +23,8 @@ from engine_daemon.protocol.commands import (
     SetSampler,
     next_chunk,
 )
-from engine_daemon.protocol.events import Stopped
-from engine_daemon.protocol.values import Sampler
+from engine_daemon.protocol.events import PromptSet, Stopped
+from engine_daemon.protocol.values import PromptSpec, Sampler
 from engine_daemon.recording.columns import Columns
 from tui.source import EventSource
 from tui.view import View
@@ -186,6 +188,12 @@ class Control:
         if reply.session is None:
             raise InspectError("the daemon opened no session", code="no_session")
         return reply.session
+
+    async def count_tokens(self, spec: PromptSpec) -> int:
+        """How many tokens a prompt comes to."""
+        answer = await self._source.ask(AskEncode(prompt=spec))
+        event = None if answer.prompt is None else unpack_event(answer.prompt)
+        return len(event.ids) // 4 if isinstance(event, PromptSet) else 0
 
     async def close(self, session: str) -> None:
         """Close a session; its recording stays."""

@@ -132,7 +132,7 @@ class _Watch:
                 self._commanded = True
             case Stepped() if self._commanded:
                 self._last = event
-            case Closed():
+            case Closed() if self._cause is not None:  # an older one: the log was opened again
                 self._outcome = event
             case Stopped() if self._commanded:
                 self._outcome = self._outcome or event
@@ -159,6 +159,13 @@ class _Watch:
         """Say where the session stands now; the exit code."""
         place, session = self.columns.place, self._found.session
         outcome = self._outcome
+        if isinstance(outcome, Closed) and outcome.by == "daemon":
+            raise InspectError(
+                f"the daemon was stopped while {session} was on its way",
+                "The session opens again at the daemon's next start",
+                exit_code=Exit.DAEMON,
+                code="link_lost",
+            )
         if isinstance(outcome, Closed):
             tell(f"{session} is closed; its recording stays")
             return Exit.DONE

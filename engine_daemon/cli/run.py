@@ -6,7 +6,6 @@ bytes the printer's.
 
 import asyncio
 import os
-import signal
 from typing import Final
 
 from engine_daemon.addressing import attach_line
@@ -19,6 +18,7 @@ from engine_daemon.cli.progress import LoadProgress
 from engine_daemon.cli.prompt import read_prompt
 from engine_daemon.cli.record import Recorder
 from engine_daemon.cli.request import open_command, who
+from engine_daemon.cli.signals import Interrupts, interrupted_code
 from engine_daemon.cli.target import Target, ensure_running, target_of
 from engine_daemon.client import DaemonClient, Update
 from engine_daemon.errors import Exit, InspectError
@@ -70,18 +70,26 @@ def main(arguments: list[str], given: Given) -> int:
 async def _run(
     target: Target, given: Given, command: Open, printer: Printer, recorder: Recorder
 ) -> int:
-    async with DaemonClient(target.paths, who=who(given), client="run", reconnect=False) as client:
-        reply = await client.command(command)
-        assert reply.session is not None
-        client.follow(reply.session)
-        run = Run(client, reply.session, printer, recorder)
-        code = Exit.DONE
-        try:
-            code = await run.to_its_end(keep=given.keep)
-        finally:
-            if run.stays_open:
-                say(f"the session stays open: {attach_line(target.paths.name, reply.session)}")
-        return code
+    interrupts = Interrupts()
+    try:
+        client = DaemonClient(target.paths, who=who(given), client="run", reconnect=False)
+        async with client:
+            interrupts.hold()
+            reply = await client.command(command)
+            assert reply.session is not None
+            client.follow(reply.session)
+            run = Run(client, reply.session, printer, recorder)
+            interrupts.lead_to(run.interrupted)
+            try:
+                return await run.to_its_end(keep=given.keep)
+            finally:
+                if run.stays_open:
+                    line = attach_line(target.paths.name, reply.session)
+                    say(f"the session stays open: {line}")
+    except asyncio.CancelledError:
+        if not interrupts.came:
+            raise
+        return interrupted_code()
 
 
 class Run:
@@ -106,8 +114,6 @@ class Run:
 
     async def to_its_end(self, *, keep: bool) -> Exit:
         """Print the session's events until it is over or somebody ends the run; the exit code."""
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGINT, self._interrupted)
         updates = Updates(self._client)
         try:
             self._look(self._client.state)
@@ -127,7 +133,6 @@ class Run:
             self._progress.close()
             await updates.close()
             await self._leave.forget()
-            loop.remove_signal_handler(signal.SIGINT)
 
     async def _turn(self, updates: list[Update]) -> None:
         for update in updates:
@@ -158,7 +163,16 @@ class Run:
             self._judge(event)
 
     def _look(self, state: State) -> None:
-        """Show how the model loads while the session waits for it; give up when it cannot."""
+        """Show how the model loads while the session waits for it; give up when it cannot, or
+        when the session's log cannot be written."""
+        trouble = next((s.trouble for s in state.sessions if s.session == self._session), "")
+        if trouble and not (self._done or self._closed):
+            raise InspectError(
+                trouble,
+                "Free some space, then: llm-inspect resume",
+                exit_code=Exit.DAEMON,
+                code="disk_full",
+            )
         if self._lines.columns.status == "waiting":
             if state.engine.word == "dead":
                 raise load_error(state)
@@ -228,12 +242,12 @@ class Run:
 
     # Leaving before the end -------------------------------------------------------------------
 
-    def _interrupted(self) -> None:
-        """SIGINT: pause, then leave; a second one leaves at once."""
-        if not self._leave.begin(Exit.INTERRUPTED):
+    def interrupted(self) -> None:
+        """SIGINT or SIGTERM: pause, then leave; a second one leaves at once."""
+        if not self._leave.begin(interrupted_code()):
             self._progress.close()
             say(f"left before the session {self._session} stood still")
-            os._exit(Exit.INTERRUPTED)
+            os._exit(interrupted_code())
 
     def _go(self) -> None:
         """The session stands: say where, and leave it open."""

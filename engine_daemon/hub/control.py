@@ -78,6 +78,8 @@ def open_session(
     for name, value in (("steps", command.max_steps), ("goal", command.run_to)):
         if value is not None and value < 0:
             raise Rejected("bad_arg", f"{name} must not be negative")
+    if command.limit_tokens is not None and command.limit_tokens < 1:
+        raise Rejected("bad_arg", "the limit of positions must be 1 or more")
     session = store.create(command.title or _title(command.prompt.text))
     session.opened_by = cause
     session.unsent = command.prompt
@@ -110,6 +112,8 @@ def obey(
     now: float,
 ) -> None:
     """Carry out a command on an open session, or raise `Rejected`."""
+    if not session.settle():
+        raise Rejected("disk_full", session.stalled, "Free some space, then try again")
     match command:
         case cmd.RunTo():
             _run_to(session, engine, command, at, who, cause)

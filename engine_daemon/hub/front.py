@@ -103,13 +103,15 @@ class Front:
                 route, *frames = self.socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
+            number = None
             try:
-                self._handle(route, frames)
+                envelope, body = open_envelope(frames)
+                number = envelope.id
+                self._handle(route, envelope, body)
             except WireError as error:
-                self._complain(route, error)
+                self._complain(route, error, number)
 
-    def _handle(self, route: bytes, frames: list[bytes]) -> None:
-        envelope, body = open_envelope(frames)
+    def _handle(self, route: bytes, envelope: Envelope, body: bytes) -> None:
         kind = cmd.FROM_VIEWER.get(envelope.t)
         if kind is None:
             raise WireError("bad_frames", f"unknown message {envelope.t[:40]!r}")
@@ -200,10 +202,10 @@ class Front:
             raise WireError("bad_arg", f"the log of {name} has {session.log.head} events")
         viewer.following[name] = Following(name, start, max(1, win_bytes), acked=start)
 
-    def _complain(self, route: bytes, error: WireError) -> None:
+    def _complain(self, route: bytes, error: WireError, number: int | None) -> None:
         _log.info("refused: %s %s", error.code, error.message)
         message = cmd.ErrorMessage(code=error.code, message=error.message, limit=error.limit)
-        self._send_raw(route, seal(message, ep=self.epoch))
+        self._send_raw(route, seal(message, re=number, ep=self.epoch))
 
     # Commands and reads -------------------------------------------------------------------------
 

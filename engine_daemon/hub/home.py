@@ -41,6 +41,8 @@ class Home:
         make_runtime(self._paths)
         lock = _take_lock(self._paths)
         try:
+            os.truncate(lock, 0)
+            os.pwrite(lock, b"%d\n" % os.getpid(), 0)
             for socket in self._sockets():
                 _clear_socket(socket)
         except BaseException:

@@ -125,6 +125,9 @@ class Hub:
     def _tick(self, now: float) -> None:
         if self._home.vanished(now):
             self._come_back()
+        for session in self._store:
+            if session.stalled and session.settle():
+                self._state_changed()
         self._engine.check_templates(now)
         self._front.probe(now)
         self._store.forget_closed(self._front.followed(), now, KEEP_CLOSED_S)

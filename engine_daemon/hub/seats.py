@@ -16,6 +16,7 @@ from engine_daemon.hub.sessions import Session, SessionStore, stamp
 from engine_daemon.protocol import events as ev
 from engine_daemon.protocol import worker as wire
 from engine_daemon.protocol.commands import Message
+from engine_daemon.protocol.packing import unpack_ints
 from engine_daemon.recording.writer import LogFull
 
 _log = logging.getLogger(__name__)
@@ -98,6 +99,14 @@ class Seats:
                 hint="Give at least one character",
                 **stamp(),
             )
+        beyond = self._beyond_vocabulary(prompt)
+        if beyond is not None:
+            return ev.PromptRejected(
+                code="other_tokenizer",
+                message=f"the tokenizer gives id {beyond}, which this model does not have",
+                hint="Model and tokenizer do not belong together: check the model's folder",
+                **stamp(),
+            )
         if limit is not None and count >= limit:
             return ev.PromptRejected(
                 code="prompt_too_long",
@@ -107,6 +116,11 @@ class Seats:
                 **stamp(),
             )
         return None
+
+    def _beyond_vocabulary(self, prompt: ev.PromptSet) -> int | None:
+        highest = max(unpack_ints("I", prompt.ids), default=0)
+        vocabulary = self.vocabulary()
+        return highest if vocabulary is not None and highest >= vocabulary else None
 
     def _limit(self, session: Session) -> int | None:
         limits = session.columns.limits
@@ -186,10 +200,9 @@ class Seats:
     def _disk_failed(self, session: Session, error: LogFull) -> None:
         _log.error("log of %s: %s", session.id, error)
         self.drop(session)
-        try:
-            self.log_stop(session, "disk_full", str(error))
-        except LogFull:
-            _log.error("log of %s: not even the stop could be written", session.id)
+        session.stalled = error.message
+        self._changed()
+        session.settle()
 
     # What control asks for ----------------------------------------------------------------------
 

@@ -59,7 +59,8 @@ class Session:
     `resident`: the worker holds it. `placed` counts events of the worker's current hold on it.
     `unsent` is the prompt still to be tokenised. `engine_logged` the engine start last written to
     this log. `goal` is what the opening command wants of the first distribution; `closing` (by
-    whom, the command) that it is to be closed as soon as it stands.
+    whom, the command) that it is to be closed as soon as it stands; `stalled` why the log could
+    not be written.
     """
 
     def __init__(self, session: str, log: LogWriter, columns: Columns, syncer: Syncer) -> None:
@@ -74,6 +75,7 @@ class Session:
         self.goal: int | None = 0
         self.engine_logged = 0
         self.closing: tuple[str, bytes] | None = None
+        self.stalled = ""
         self.closed_at: float | None = None
         self._syncer = syncer
 
@@ -98,6 +100,26 @@ class Session:
         event = self.columns.apply(seq, packed)
         self._syncer.mark(self.id, self.log)
         return event
+
+    def settle(self) -> bool:
+        """Log the stop that did not fit the disk; False while it still does not."""
+        if not self.stalled:
+            return True
+        place, pending = self.columns.place, self.columns.pending is not None
+        stopped = ev.Stopped(
+            reason="disk_full",
+            pending=pending,
+            message=self.stalled,
+            branch=place.branch,
+            step=place.step,
+            **stamp(),
+        )
+        try:
+            self.append(stopped)
+        except LogError:
+            return False
+        self.stalled = ""
+        return True
 
     def durable(self) -> int:
         """Events known to be on disk."""
@@ -142,12 +164,13 @@ class Session:
         return SessionInfo(
             session=self.id,
             title=self.title,
-            status=self.columns.status,
+            status="paused" if self.stalled else self.columns.status,
             place=self.columns.place,
             resident=self.resident,
             head=self.log.head,
             created_ns=opened.created_ns if opened else 0,
             other_model=other_model,
+            trouble=self.stalled,
         )
 
 

@@ -54,7 +54,8 @@ class EngineState(Record, frozen=True, kw_only=True):
 
 
 class SessionInfo(Record, frozen=True, kw_only=True):
-    """One open session."""
+    """One open session. `trouble`: why its log cannot be written; then nothing more is in it than
+    was shown, and the session stands."""
 
     session: str
     title: str
@@ -66,6 +67,7 @@ class SessionInfo(Record, frozen=True, kw_only=True):
     other_model: bool = False
     lease_no: int = 0
     holder: str | None = None
+    trouble: str = ""
 
 
 class ViewerInfo(Record, frozen=True, kw_only=True):

@@ -24,6 +24,16 @@ def test_step_force_and_close(place: Place, session: str) -> None:
     assert "no session" in gone.err
 
 
+def test_after_a_restart_each_waits_for_its_own_outcome(place: Place, session: str) -> None:
+    place.run("daemon", "restart")
+    assert f"{session} stands at step 0" in place.run("pause", session).out.decode()
+    assert f"{session} stands at step 2" in place.run("step", session, "2").out.decode()
+    place.run("daemon", "restart")
+    assert f"{session} stands at step 3" in place.run("force", session, "--id", "5").out.decode()
+    assert "empty" in place.run("close", "", code=2).err
+    assert f"{session} is closed" in place.run("close", session).out.decode()
+
+
 def test_resume_and_pause(place: Place, session: str) -> None:
     place.run("resume", session)
     assert "stands at step" in place.run("pause", session).out.decode()

@@ -285,3 +285,17 @@ async def test_an_observer_only_watches(daemon: Daemon) -> None:
                 with pytest.raises(InspectError) as caught:
                     await observer.command(do, watch.session, watch.at())
                 assert caught.value.code == "observer"
+
+
+async def test_a_pause_during_the_first_forward_holds(daemon: Daemon) -> None:
+    """The run was asked for already: the pause must reach the worker, not only the log."""
+    with running_daemon("scripted:rate=1") as slow:
+        async with watching(slow.paths, run_to=None) as watch:
+            await watch.until(lambda c: c.engine is not None)
+            await watch.client.command(cmd.Pause(), watch.session)
+            columns = await watch.until(lambda c: c.stop is not None)
+            assert columns.stop is not None
+            assert columns.stop.reason == "pause"
+            await watch.client.command(cmd.Pause(), watch.session)
+            await watch.run_to(len(columns) + 1)
+            await watch.standing(len(columns) + 1)

@@ -356,4 +356,5 @@ SAMPLES: Final[dict[str, msgspec.Struct]] = {
 }
 """Name of the golden file → what it holds. A later sample of a struct is `Name-2`, `Name-3` …"""
 SAMPLES["OpenSession-2"] = msgspec.structs.replace(SAMPLES["OpenSession"], stands=False)
+SAMPLES["SessionInfo-2"] = msgspec.structs.replace(SESSION_INFO, trouble="no space left")
 SAMPLES.update(PREFILL_SAMPLES)

@@ -53,14 +53,14 @@ class NextTokenPane(Pane):
     def draw(self, columns: int, rows: int) -> Sequence[Line]:
         """What the step is, the candidates, the rest, and the highlighted one in full."""
         detail = self.view.shown
-        self.border_title = self._title(detail)
+        self.border_title, self.border_subtitle = self._title(detail), ""
         if detail is None:
             return empty(SafeText(self._why_not()), columns, rows, self.palette)
         spare = 5 if rows >= 8 else 2
         chosen_row = self._pinned(detail, self._candidates(detail), columns)
         top = self._scrolled(detail, rows - spare - bool(chosen_row))
         shown = top.rows(self._first, self._first + self._rows)
-        self.border_subtitle = self._where(top)
+        self._frame(self._where(top), columns)
         lines: list[Line] = [self._figures(detail, columns), self._heading(columns)]
         for number, row in enumerate(shown, self._first):
             lines.append(self._row(detail, number, row, self._final(shown, number), columns))
@@ -74,6 +74,19 @@ class NextTokenPane(Pane):
                 lines[-1 - (room - 1) // 2] = [Segment(words, self.palette.muted)]
             lines.append(self._full(detail, top, columns))
         return lines[:rows]
+
+    def _frame(self, where: str, columns: int) -> None:
+        """A pending step says what it will be picked by: above, or below where there is room."""
+        title, words = self._title(self.view.shown), ""
+        if self.view.on_pending:
+            words = sampler_words(self.view.columns.sampler)
+        above = f"{title} · {words}" if words else title
+        if width(SafeText(above)) <= columns - 2:
+            self.border_title, self.border_subtitle = above, where
+            return
+        below = f"{words} · {where}" if where else words
+        fits = width(SafeText(below)) <= columns - 2
+        self.border_title, self.border_subtitle = title, below if fits else words
 
     def _where(self, top: Top) -> str:
         """Which of the candidates are on screen, when not all are."""
@@ -106,8 +119,7 @@ class NextTokenPane(Pane):
             return f"{self.TITLE} · step {step}"
         info = self.view.info
         recorded = info is not None and not info.resident
-        where = f"{self.TITLE} · step {step} pending" + (", recorded" if recorded else "")
-        return f"{where} · {sampler_words(self.view.columns.sampler)}"
+        return f"{self.TITLE} · step {step} pending" + (", recorded" if recorded else "")
 
     def _why_not(self) -> str:
         view = self.view

@@ -26,7 +26,7 @@ class KeysBar(Widget):
         super().__init__(id=bar_id)
         self._scopes = list(scopes)
         self._count = ""
-        self._first = ""
+        self._first = ("", "")
         self._without: frozenset[str] = frozenset()
         self._colours: Palette | None = None
 
@@ -35,11 +35,11 @@ class KeysBar(Widget):
         scopes: Sequence[Scope],
         count: str = "",
         *,
-        first: str = "",
+        first: tuple[str, str] = ("", ""),
         without: frozenset[str] = frozenset(),
     ) -> None:
-        """Other scopes, or another count. `first`: the action that comes first, wherever its place;
-        `without`: those that would do nothing now."""
+        """Other scopes, or another count. `first`: the action that comes first, and what it
+        does now; `without`: those that would do nothing now."""
         shown = (list(scopes), count, first, without)
         if shown != (self._scopes, self._count, self._first, self._without):
             self._scopes, self._count, self._first, self._without = shown
@@ -55,18 +55,18 @@ class KeysBar(Widget):
         actions: list[Action] = []
         keys: set[str] = set()
         for action in (action for scope in self._scopes for action in in_scope(scope)):
-            here = action.footer or action.id == self._first
+            here = action.footer or action.id == self._first[0]
             if here and action.keys[0] not in keys and action.id not in self._without:
                 actions.append(action)
                 keys.add(action.keys[0])
-        return sorted(actions, key=lambda action: (action.id != self._first, action.footer))
+        return sorted(actions, key=lambda action: (action.id != self._first[0], action.footer))
 
     def render_line(self, y: int) -> Strip:
         """As many entries as fit whole; those for help and for leaving always."""
         self._colours = self._colours or palette(self.app.theme_variables)
         colours, columns = self._colours, self.size.width
         actions = self._actions()
-        entries = {action.id: _entry(action, columns) for action in actions}
+        entries = {action.id: self._entry(action, columns) for action in actions}
         kept = {name: sum(map(len, entries[name])) for name in _ALWAYS if name in entries}
         parts: list[Segment] = []
         used = 0
@@ -82,8 +82,9 @@ class KeysBar(Widget):
             used += len(key) + len(label)
         return Strip(parts).adjust_cell_length(columns, colours.bar)
 
-
-def _entry(action: Action, columns: int) -> tuple[str, str]:
-    """Key and label as they are shown."""
-    key = f" {action.shown or key_name(action.keys[0])} "
-    return key, "" if columns < _NARROW else f"{action.label} "
+    def _entry(self, action: Action, columns: int) -> tuple[str, str]:
+        """Key and label as they are shown."""
+        name, other = self._first
+        label = other if action.id == name else action.label
+        key = f" {action.shown or key_name(action.keys[0])} "
+        return key, "" if columns < _NARROW else f"{label} "

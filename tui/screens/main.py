@@ -10,22 +10,21 @@ from textual import events, on, work
 from textual.app import ComposeResult
 from textual.containers import Container
 from textual.content import Content
-from textual.screen import Screen
 from textual.widget import Widget
 
 from engine_daemon.errors import InspectError
-from engine_daemon.protocol.codec import unpack_event
-from engine_daemon.protocol.commands import AskEncode, Open
-from engine_daemon.protocol.events import PromptSet
-from engine_daemon.protocol.values import PromptSpec, Sampler
+from engine_daemon.protocol.commands import Open
+from engine_daemon.protocol.values import Sampler
 from tui.control import Control
 from tui.feed import Feed
 from tui.keymap import bindings
+from tui.openings import Openings
 from tui.panes import PANES
 from tui.panes.base import Pane
 from tui.panes.next_token import NextTokenPane
 from tui.screens.glance import Glance
 from tui.screens.keys import KeysBar
+from tui.screens.measuring import Measuring
 from tui.screens.status import StatusBar
 from tui.source import EventSource
 from tui.text import show_text
@@ -43,7 +42,7 @@ _FORCING: Final = ("main.choose", "next.force")
 _MOST_STEPS: Final = 99_999
 
 
-class MainScreen(Screen[None]):
+class MainScreen(Measuring):
     """Everything of one session at once."""
 
     BINDINGS = bindings("main")
@@ -68,8 +67,7 @@ class MainScreen(Screen[None]):
         self.source: EventSource | None = None
         self.feed: Feed | None = None
         self.control: Control | None = None
-        self._opened_here: dict[str, Open] = {}
-        self.template = Open(prompt=PromptSpec(text=b""))
+        self.openings = Openings()
 
     def compose(self) -> ComposeResult:
         """Status, panes, keys."""
@@ -152,7 +150,7 @@ class MainScreen(Screen[None]):
         self.query_one(KeysBar).show(
             [scope, "main"] if scope else ["main"],
             self._count,
-            first="" if self.maximized is None else "main.zoom",
+            first=("", "") if self.maximized is None else ("main.zoom", "all panes"),
             without=frozenset() if self.view.forcible else frozenset(_FORCING),
         )
 
@@ -201,12 +199,7 @@ class MainScreen(Screen[None]):
         elif self.view.running:
             self.say("it is running; space pauses it", calm=True)
         elif self.view.forcible:
-            self._focus_on(self._choosing)
-
-    @property
-    def _choosing(self) -> str:
-        """Where candidates are chosen: the pane, or what stands in for it."""
-        return "glance" if self.query_one("#glance").display else "next-token"
+            self._focus_on("glance" if self.query_one("#glance").display else "next-token")
 
     @on(NextTokenPane.Forced)
     def _force(self, message: NextTokenPane.Forced) -> None:
@@ -219,18 +212,6 @@ class MainScreen(Screen[None]):
             self.say("q leaves; the daemon and the session go on", calm=True)
             return
         self._do(self.control.pause())
-
-    def action_measure_naive(self) -> None:
-        """One real forward without cache up to the cursor; a count: at so many lengths."""
-        count = self._take_count()
-        if control := self._ready():
-            self._do(control.measure_naive(count))
-
-    def action_check_weights(self) -> None:
-        """Are the parameters in memory still what was loaded?"""
-        self._set_count("")
-        if control := self._ready():
-            self._do(control.check_weights())
 
     # Looking ----------------------------------------------------------------------------------
 
@@ -344,44 +325,19 @@ class MainScreen(Screen[None]):
         """Open a session on what is typed."""
         from tui.screens.prompt import PromptScreen
 
-        if self._ready():
-            screen = PromptScreen(self._start_from(), self._count_tokens)
+        if control := self._ready():
+            screen = PromptScreen(self.openings.next(self.view), control.count_tokens)
             self.app.push_screen(screen, self._opened)
-
-    def _start_from(self) -> Open:
-        """What the session on screen was opened with, as far as its log tells; else what was opened
-        here last. The log has no message apart from its template: then it is the whole text."""
-        columns = self.view.columns
-        if columns.prompt is None or columns.limits is None:
-            return self.template
-        ours = self._opened_here.get(self.view.session or "")
-        limits = columns.limits
-        return Open(
-            prompt=PromptSpec(text=columns.prompt.text) if ours is None else ours.prompt,
-            sampler=columns.sampler,
-            candidates=limits.candidates,
-            cache_mode=limits.cache_mode,
-            max_steps=limits.max_steps,
-            limit_tokens=limits.limit_tokens,
-        )
-
-    async def _count_tokens(self, spec: PromptSpec) -> int:
-        if self.source is None:
-            raise InspectError("not attached yet")
-        answer = await self.source.ask(AskEncode(prompt=spec))
-        event = None if answer.prompt is None else unpack_event(answer.prompt)
-        return len(event.ids) // 4 if isinstance(event, PromptSet) else 0
 
     def _opened(self, command: Open | None) -> None:
         if command is not None:
-            self.template = command
             self._do(self.open(command))
 
     async def open(self, command: Open) -> None:
         """Open a session and show it."""
         if self.control is not None and self.feed is not None:
             session = await self.control.open(command)
-            self._opened_here[session] = command
+            self.openings.remember(session, command)
             self.feed.follow(session)
 
     def action_sampler(self) -> None:

@@ -69,11 +69,11 @@ async def test_sampler_settings() -> None:
         await until(pilot, lambda: "from step 3 on: T 0.7 top-p 0.9 seed 42" in said(app))
         await until(pilot, lambda: app.view.columns.sampler == sampler)
         rows(app, "next-token")
-        title = str(app.main.query_one("#next-token").border_title)
-        assert title == "NEXT TOKEN · step 3 pending · T 0.7 top-p 0.9 seed 42"
+        pane = app.main.query_one("#next-token")
+        assert str(pane.border_subtitle).startswith("T 0.7 top-p 0.9 seed 42")
         await pilot.press("S")
         rows(app, "next-token")
-        assert "top-p" not in str(app.main.query_one("#next-token").border_title)
+        assert "top-p" not in f"{pane.border_title}{pane.border_subtitle}"
 
 
 async def test_new_prompt_starts_from_the_session_on_screen() -> None:

@@ -14,14 +14,7 @@ from engine_daemon.protocol.commands import (
 from tests.tui.pilot import rows, said, screen, until
 from tests.tui.source import FakeSource
 from tests.tui.story import SESSION, Story, paused, state
-from tui.app import InspectApp
-from tui.panes.base import Pane
 from tui.screens.keys import KeysBar
-
-
-def keys(app: InspectApp) -> str:
-    """The last line, with single spaces."""
-    return " ".join(app.main.query_one(KeysBar).render_line(0).text.split())
 
 
 def running() -> Story:
@@ -141,75 +134,6 @@ async def test_ctrl_c_pauses_what_runs_else_says_how_to_leave() -> None:
         assert len(source.sent) == 1
 
 
-async def test_enter_goes_to_the_candidates_first_and_forces_there() -> None:
-    async with screen() as (pilot, app, source):
-        assert "enter choose" in keys(app)
-        await pilot.press("enter")
-        assert app.focused is app.main.query_one("#next-token")
-        assert source.sent == []
-        assert "enter force" in keys(app)
-        assert "choose" not in keys(app)
-        await pilot.press("down", "down", "enter")
-        await until(pilot, lambda: app.view.columns.place.step == 4)
-        assert source.sent == [(Force(id=8), SESSION, At(branch=0, step=3))]
-        assert "forced" in "\n".join(rows(app, "tokens"))
-
-
-async def test_enter_is_offered_only_where_it_acts() -> None:
-    async with screen() as (pilot, app, source):
-        await pilot.press("S")
-        assert "enter" not in keys(app)
-        await pilot.press("enter")
-        assert "G goes to the pending one" in said(app)
-        await pilot.press("tab")
-        assert "enter" not in keys(app)
-        await pilot.press("G", "space")
-        await until(pilot, lambda: app.view.running)
-        assert "enter" not in keys(app)
-        assert [do for do, _, _ in source.sent] == [RunTo(step=None)]
-
-
-@pytest.mark.parametrize("width", [20, 30, 45, 60, 80, 100, 120])
-async def test_help_is_offered_in_any_width(width: int) -> None:
-    async with screen(size=(width, 24)) as (pilot, app, _source):
-        assert " ? " in app.main.query_one(KeysBar).render_line(0).text
-        await pilot.press("1", "2")
-        assert " ? " in app.main.query_one(KeysBar).render_line(0).text
-
-
-async def test_zoom_keeps_the_lines_around_it_and_says_how_to_leave() -> None:
-    async with screen() as (pilot, app, _source):
-        await pilot.press("z")
-        await pilot.pause()
-        assert keys(app).startswith("z zoom")
-        for name in ("#status", "#keys"):
-            assert app.main.query_one(name).region.height == 1
-        assert app.main.query_one("#keys").region.y == 39
-        assert app.main.query_one("#sequence").region.height == 38
-        await pilot.press("z")
-        assert not keys(app).startswith("z")
-
-
-async def test_a_small_screen_has_keys_highlight_and_entropy() -> None:
-    async with screen(size=(60, 15)) as (pilot, app, source):
-        shown = rows(app, "glance")
-        assert shown[0].startswith("paused · step 3")
-        assert "5.04 bits" in shown[0]
-        assert shown[2].startswith("▸␣scheduler")
-        for key in ("? help", "q quit", "s step", "space pause/run"):
-            assert key in keys(app)
-        await pilot.press("enter")
-        assert source.sent == []
-        await pilot.press("down")
-        assert rows(app, "glance")[3].startswith("▸␣control")
-        await pilot.press("enter")
-        await until(pilot, lambda: app.view.columns.place.step == 4)
-        assert source.sent[0][0] == Force(id=6)
-        await pilot.resize_terminal(120, 40)
-        await pilot.pause()
-        assert app.focused is app.main.query_one("#sequence")
-
-
 async def test_a_recorded_step_cannot_be_forced() -> None:
     async with screen() as (pilot, app, source):
         await pilot.press("S", "tab", "enter")
@@ -234,53 +158,6 @@ async def test_keys_are_not_kept_waiting_for_a_step_that_is_over() -> None:
         await until(pilot, lambda: app.view.columns.place.step == 6)
         assert [do for do, _, _ in source.sent[sent:]] == [RunTo(step=5), Force(id=17472)]
         assert "running" not in said(app)
-
-
-async def test_what_was_dropped_is_named_once() -> None:
-    async with screen() as (_, app, _source):
-        shown = rows(app, "next-token")[2:22]
-        assert "100.0 %" in shown[0]
-        assert sum("0 greedy" in row for row in shown) == 1
-        assert "0 greedy" in shown[1]
-        assert "0.0 %" not in "\n".join(row for row in shown).replace("100.0 %", "")
-
-
-async def test_a_tall_terminal_says_how_to_see_more_candidates() -> None:
-    async with screen(size=(120, 60)) as (_, app, _source):
-        shown = "\n".join(rows(app, "next-token"))
-        assert "20 candidates (--candidates K for more)" in shown
-    async with screen(size=(80, 24)) as (_, app, _source):
-        assert "for more" not in "\n".join(rows(app, "next-token"))
-
-
-async def test_the_sampler_is_on_the_screen() -> None:
-    async with screen() as (_, app, _source):
-        rows(app, "next-token")
-        assert str(app.main.query_one("#next-token").border_title).endswith("pending · greedy")
-
-
-async def test_measured_points_outweigh_marks() -> None:
-    story = running()
-    story.predict(after_pause=True).pick(7, b" x", 0.5, total=15.0)
-    async with screen(story) as (_, app, _source):
-        shown = "\n".join(rows(app, "cost")[1:])
-        assert shown.count("•") > 10
-        assert shown.count("▴") == 1
-        palette = app.main.query_one("#cost", Pane).palette
-        assert palette.plot.bold
-        assert not palette.mark.bold
-
-
-async def test_candidates_units_and_paging() -> None:
-    async with screen() as (pilot, app, _source):
-        await pilot.press("tab", "u")
-        assert "log p" in rows(app, "next-token")[1]
-        await pilot.press("u")
-        assert "logit" in rows(app, "next-token")[1]
-        await pilot.press("u", "pagedown")
-        assert "▸" not in rows(app, "next-token")[2]
-        await pilot.press("pageup", "k", "up")
-        assert rows(app, "next-token")[2].startswith("▸  1")
 
 
 async def test_an_old_step_is_asked_for_and_a_dash_meanwhile() -> None:
@@ -356,15 +233,6 @@ async def test_lines_in_sequence_and_tokens() -> None:
         assert app.view.at < app.view.head - 3
         await pilot.press("pagedown")
         assert app.view.at == app.view.head
-
-
-async def test_cost_changes_what_it_draws() -> None:
-    async with screen(running()) as (pilot, app, _source):
-        assert "ms a step" in rows(app, "cost")[0]
-        await pilot.press("shift+tab", "shift+tab", "m")
-        assert "ms so far" in rows(app, "cost")[0]
-        await pilot.press("m")
-        assert "tokens a second" in rows(app, "cost")[0]
 
 
 async def test_a_lost_link_shows_and_nothing_is_sent() -> None:
