@@ -144,10 +144,12 @@ class DaemonClient:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._keeper is not None:
-            self._keeper.cancel()
-            await asyncio.gather(self._keeper, return_exceptions=True)
-        self._detach("detached")
+        try:
+            if self._keeper is not None:
+                self._keeper.cancel()
+                await asyncio.gather(self._keeper, return_exceptions=True)
+        finally:
+            self._detach("detached")
 
     @property
     def welcome(self) -> cmd.Welcome:

@@ -18,6 +18,7 @@ class Exit(IntEnum):
     RECORDING = 6
     TIMEOUT = 124
     INTERRUPTED = 130
+    TERMINATED = 143
 
 
 class InspectError(Exception):

@@ -49,7 +49,8 @@ class Link:
 
     async def connected(self, limit_s: float) -> None:
         """Wait for the handshake; TimeoutError when it does not come."""
-        await asyncio.wait_for(asyncio.shield(self._connected), limit_s)
+        async with asyncio.timeout(limit_s):  # `wait_for` may lose a cancellation
+            await asyncio.shield(self._connected)
 
     async def lost(self, silent_s: float, ping_s: float) -> str:
         """Ping until the link is lost; why."""
@@ -88,7 +89,8 @@ class Link:
             raise not_sent()
         self._waiting[number] = future
         try:
-            return await asyncio.wait_for(future, limit_s)
+            async with asyncio.timeout(limit_s):
+                return await future
         finally:
             self._waiting.pop(number, None)
 

@@ -23,7 +23,8 @@ HEAVY = ("torch", "transformers", "numpy")
 SCREEN = ("textual", "rich")
 NOT_LOADED = {
     "tui.app": HEAVY,
-    "tui.cli": (*HEAVY, *SCREEN, "zmq", "msgspec", "argparse"),
+    "tui.cli": (*HEAVY, *SCREEN, "zmq", "msgspec", "argparse", "asyncio", "engine_daemon"),
+    "tui.dispatch": (*HEAVY, *SCREEN, "zmq", "msgspec", "argparse", "asyncio"),
     "engine_daemon": (*HEAVY, *SCREEN, "zmq", "msgspec"),
     "engine_daemon.cli.run": (*HEAVY, *SCREEN, "tokenizers"),
     "engine_daemon.client": (*HEAVY, *SCREEN),

@@ -3,10 +3,13 @@
 Knows how the parts are put together; what they do is theirs.
 """
 
+import asyncio
 import os
+import signal
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -15,15 +18,15 @@ from textual.app import App
 from textual.command import Provider
 
 from engine_daemon.addressing import attach_line, find_session, newest_session
-from engine_daemon.errors import InspectError
+from engine_daemon.errors import Exit, InspectError
 from engine_daemon.paths import Paths
 from engine_daemon.protocol.commands import Open
 from engine_daemon.protocol.state import State
 from engine_daemon.protocol.values import PromptSpec
 from tui.commands import ActionProvider
-from tui.hangup import CHECK_S, EXIT_CODE, GRACE_S, hung_up
 from tui.screens.main import MainScreen
 from tui.source import OpenSource
+from tui.terminal import CHECK_S, EXIT_CODE, GRACE_S, ensure_size, hung_up
 from tui.text import show_text
 from tui.theming import DEFAULT_THEME, TERMINAL_ROLES, offered, read_themes
 from tui.view import View
@@ -76,6 +79,12 @@ class InspectApp(App[InspectError]):
         """The main screen lies under every other."""
         return self.main
 
+    def on_load(self) -> None:
+        """SIGTERM gives the terminal back."""
+        if not self.is_headless:
+            leave = partial(self.exit, return_code=Exit.TERMINATED)
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, leave)
+
     def on_mount(self) -> None:
         """Attach once there is something on screen."""
         self.call_after_refresh(self._serve)
@@ -83,7 +92,7 @@ class InspectApp(App[InspectError]):
             self.set_interval(CHECK_S, self._leave_a_dead_terminal)
 
     def _leave_a_dead_terminal(self) -> None:
-        if hung_up(sys.__stdin__.fileno() if sys.__stdin__ else -1):
+        if hung_up(_terminal()):
             leaving = threading.Timer(GRACE_S, os._exit, (EXIT_CODE,))
             leaving.daemon = True
             leaving.start()
@@ -122,6 +131,11 @@ class InspectApp(App[InspectError]):
             main.feed.follow(session)
 
 
+def _terminal() -> int:
+    """The descriptor keys come from."""
+    return sys.__stdin__.fileno() if sys.__stdin__ else -1
+
+
 def run_screen(
     paths: Paths,
     *,
@@ -152,6 +166,7 @@ def run_screen(
         theme=theme,
         config=paths.config,
     )
+    ensure_size(_terminal())
     error = app.run()
     if error is not None:
         raise error

@@ -10,6 +10,7 @@ from typing import Final
 
 from engine_daemon.addressing import attach_line
 from engine_daemon.cli.following import Updates
+from engine_daemon.cli.interrupts import Interrupts
 from engine_daemon.cli.leave import Leave
 from engine_daemon.cli.options import Given
 from engine_daemon.cli.output import say
@@ -18,7 +19,7 @@ from engine_daemon.cli.progress import LoadProgress
 from engine_daemon.cli.prompt import read_prompt
 from engine_daemon.cli.record import Recorder
 from engine_daemon.cli.request import open_command, who
-from engine_daemon.cli.signals import Interrupts, interrupted_code
+from engine_daemon.cli.signals import interrupted_code
 from engine_daemon.cli.target import Target, ensure_running, target_of
 from engine_daemon.client import DaemonClient, Update
 from engine_daemon.errors import Exit, InspectError
@@ -181,7 +182,9 @@ class Run:
 
     @property
     def _has_engine(self) -> bool:
-        return self._lines.columns.engine is not None
+        """The session has its engine, or is about to be told of it."""
+        loaded = self._client.state.engine.word in ("ready", "busy")
+        return loaded or self._lines.columns.engine is not None
 
     # What ends it -----------------------------------------------------------------------------
 

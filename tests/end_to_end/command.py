@@ -58,9 +58,11 @@ class Place:
         self._running.append(running)
         return running
 
-    def terminal(self, *words: str, columns: int = 120, lines: int = 40) -> Terminal:
-        """Start a command in a terminal."""
-        return Terminal([str(COMMAND), *words], self.env, self.cwd, columns, lines)
+    def terminal(
+        self, *words: str, columns: int = 120, lines: int = 40, sized: bool = True
+    ) -> Terminal:
+        """Start a command in a terminal; not `sized`: it does not tell its size."""
+        return Terminal([str(COMMAND), *words], self.env, self.cwd, columns, lines, sized=sized)
 
     def json(self, *words: str) -> list[Line]:
         """The JSON lines of a command."""

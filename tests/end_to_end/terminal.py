@@ -52,12 +52,15 @@ class Terminal:
         cwd: Path,
         columns: int = 120,
         lines: int = 40,
+        *,
+        sized: bool = True,
     ) -> None:
         self._screen = pyte.Screen(columns, lines)
         self._stream = pyte.ByteStream(self._screen)
         self._changed = threading.Condition()
         self._master, slave = pty.openpty()
-        self.resize(columns, lines)
+        if sized:
+            self.resize(columns, lines)
         self.process = subprocess.Popen(
             [sys.executable, "-c", _TAKE_TERMINAL, *words],
             env=env,

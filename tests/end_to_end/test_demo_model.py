@@ -87,7 +87,7 @@ def test_the_known_answer(place: Place) -> None:
         for step in (1, 2, 3):
             screen.press("s")
             screen.until(f"step {step} pending")
-        screen.until("scheduled·by·the·Kubernetes")
+        screen.until("scheduled␣by␣the␣Kubernetes")
         screen.press("q")
         screen.finish()
 

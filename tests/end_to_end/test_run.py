@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 
 import pytest
 
@@ -134,6 +135,36 @@ def test_interrupt_pauses_and_leaves_the_session_open(place: Place) -> None:
     now = place.session(session)
     assert now["status"] == "paused"
     assert now["place"]["step"] == last["step"]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_at_any_moment_leaves_no_session_unnamed(
+    place: Place, number: signal.Signals, code: int
+) -> None:
+    place.run("daemon", "start", *SLOW)
+    known: set[str] = set()
+    for delay in (0.3, 0.35, 0.4, 0.5, 0.7):
+        run = place.start("run", "--json", "Hello")
+        time.sleep(delay)  # into its start, wherever that is by now
+        run.send(number)
+        if run.process.wait(timeout=30) == -number:
+            continue  # it was not there yet
+        done = run.finish(code)
+        for session in place.status()["sessions"]:
+            if session["session"] not in known:
+                known.add(session["session"])
+                assert f"attach --session {session['session']}" in done.err
+                assert session["status"] == "paused"
+
+
+def test_termination_is_an_interrupt(place: Place) -> None:
+    run = place.start("run", *SLOW, "--json", "Hello")
+    session = run.until("step", 3)["session"]
+    run.send(signal.SIGTERM)
+    done = run.finish(143)
+    assert done.lines[-1]["event"] == "pending"
+    assert f"llm-inspect attach --session {session}" in done.err
+    assert place.session(session)["status"] == "paused"
 
 
 def test_interrupt_of_a_paused_run(place: Place) -> None:

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.terminal
 
 def test_step_force_quit_and_come_back(place: Place) -> None:
     with place.terminal(*SCRIPTED, "Hello pods are") as screen:
-        for wanted in ("step 0 pending", "SYNTHETIC", "Hello·pods·are"):
+        for wanted in ("step 0 pending", "SYNTHETIC", "Hello␣pods␣are"):
             screen.until(wanted)
         for step in (1, 2, 3):
             screen.press("s")
@@ -37,7 +37,7 @@ def test_step_force_quit_and_come_back(place: Place) -> None:
     come_back = re.search(r"llm-inspect (attach --session \w+)", last)
     assert come_back is not None
     with place.terminal(*come_back[1].split()) as screen:
-        for wanted in ("step 4 pending", "Hello·pods·are", "forced"):
+        for wanted in ("step 4 pending", "Hello␣pods␣are", "forced"):
             screen.until(wanted)
         screen.press("s")
         screen.until("step 5 pending")
@@ -45,6 +45,15 @@ def test_step_force_quit_and_come_back(place: Place) -> None:
         screen.finish()
     (now,) = place.status()["sessions"]
     assert (now["session"], now["place"]["step"]) == (session["session"], 5)
+
+
+def test_termination_gives_the_terminal_back(place: Place) -> None:
+    with place.terminal(*SCRIPTED, "Hello") as screen:
+        screen.until("step 0 pending")
+        screen.process.send_signal(signal.SIGTERM)
+        assert "attach --session" in screen.finish(143)
+        for left in (b"\x1b[?1049l", b"\x1b[?1000l"):
+            assert left in screen.output
 
 
 def test_run_and_pause(place: Place) -> None:
@@ -64,7 +73,7 @@ def test_without_a_prompt_the_most_recent_session(place: Place) -> None:
     place.run("run", *SCRIPTED, "--steps", "2", "--keep", "Older one")
     place.run("run", "--steps", "2", "--keep", "Newer one")
     with place.terminal() as screen:
-        screen.until("Newer·one")
+        screen.until("Newer␣one")
         screen.press("q")
         screen.finish()
 
@@ -161,3 +170,12 @@ def test_it_leaves_when_its_terminal_is_gone_though_hangups_are_ignored(place: P
         terminal.until("SEQUENCE")
         terminal.hang_up()
         assert terminal.process.wait(timeout=20) == 129
+
+
+def test_a_terminal_that_nobody_sized_gets_the_usual_size(place: Place) -> None:
+    place.run("daemon", "start", *SCRIPTED)
+    with place.terminal("attach", columns=80, lines=24, sized=False) as screen:
+        screen.until("SEQUENCE")
+        screen.press("q")
+        screen.finish()
+        assert len(screen.output) < 200_000

@@ -1,0 +1,129 @@
+"""One command line: reads it, runs the command, says what went wrong.
+
+Imports what a command needs when it is that command's turn: nothing here may be slow.
+"""
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from engine_daemon import __version__
+from engine_daemon.cli.signals import interrupted_code, take_sigterm
+from engine_daemon.errors import Exit, InspectError
+
+if TYPE_CHECKING:
+    from engine_daemon.cli.parser import Parsed
+
+BUG: Final = 70
+"""Exit code of a mistake of our own (EX_SOFTWARE): none of the contract's."""
+
+
+def run_line(words: Sequence[str]) -> int:
+    """Run one command line; the exit code."""
+    words = list(words)
+    take_sigterm()
+    debug = "--debug" in words[: words.index("--") if "--" in words else None]
+    try:
+        return _dispatch(words)
+    except InspectError as error:
+        if debug:
+            traceback.print_exc()
+        _complain(*filter(None, (error.message, error.hint)))
+        return error.exit_code
+    except KeyboardInterrupt:
+        return interrupted_code()
+    except BrokenPipeError:
+        from engine_daemon.cli.output import give_up_stdout
+
+        give_up_stdout()
+        return Exit.DONE
+    except Exception as error:  # noqa: BLE001  the edge of the process: no traceback unless asked
+        if debug:
+            traceback.print_exc()
+        _complain(f"{type(error).__name__}: {error}", "This is a bug; --debug shows where")
+        return BUG
+
+
+def _complain(*lines: str) -> None:
+    """Say what happened and what to do, a line each whatever the texts hold."""
+    from engine_daemon.cli.output import say
+
+    try:
+        say("llm-inspect: " + "\n".join(" ".join(line.split()) for line in lines))
+    except OSError:
+        return  # nobody reads standard error either
+
+
+def _dispatch(words: list[str]) -> int:
+    if words == ["--version"]:
+        return _tell(f"llm-inspect {__version__}")
+    from engine_daemon.cli.parser import SCREEN, parse
+
+    parsed = parse(words)
+    if parsed.given.version:
+        return _tell(f"llm-inspect {__version__}")
+    if parsed.given.help:
+        from engine_daemon.cli.help import help_text
+
+        return _tell(help_text(parsed.command).rstrip("\n"))
+    if parsed.command in (SCREEN, "attach"):
+        return _screen(parsed)
+    from engine_daemon.cli.commands import run_command
+
+    return run_command(parsed)
+
+
+def _screen(parsed: "Parsed") -> int:
+    """The screen: on a daemon that is started if need be, or (`attach`) on one that runs."""
+    _check_terminal()
+    from engine_daemon.addressing import find_session
+    from engine_daemon.cli.prompt import read_prompt
+    from engine_daemon.cli.request import open_command, who
+    from engine_daemon.cli.target import attach_target, ensure_running, state_of, target_of
+
+    given = parsed.given
+    session: str | None = None
+    if parsed.command == "attach":
+        prompt = None
+        target = attach_target(parsed.arguments, given)
+        state = state_of(target)
+        if given.session is not None:
+            session = find_session(state.sessions, given.session).session
+    else:
+        prompt = read_prompt(parsed.arguments, given)
+        target = target_of(given)
+    command = None if prompt is None else open_command(given, prompt, run=False)
+    if parsed.command != "attach":
+        ensure_running(target)
+    from tui.app import run_screen
+
+    return run_screen(
+        target.paths,
+        prompt=prompt,
+        open_command=command,
+        session=session,
+        observe=False,
+        who=who(given),
+        theme=target.theme,
+    )
+
+
+def _check_terminal() -> None:
+    """Refuse before anything is started where there is no screen (Textual draws on stderr)."""
+    if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
+        raise InspectError(
+            "the screen needs a terminal", "Without one: llm-inspect run PROMPT, or --help"
+        )
+    if os.environ.get("TERM") == "dumb":
+        raise InspectError(
+            "TERM=dumb has no screen", "Set TERM to what the terminal is, or use llm-inspect run"
+        )
+
+
+def _tell(text: str) -> int:
+    from engine_daemon.cli.output import tell
+
+    tell(text)
+    return Exit.DONE

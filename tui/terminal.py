@@ -1,0 +1,41 @@
+"""The terminal under the screen: a size when it has none, and noticing that it is gone.
+
+Knows a file descriptor; nothing of the application.
+"""
+
+import contextlib
+import fcntl
+import select
+import struct
+import termios
+from typing import Final
+
+CHECK_S: Final = 1.0
+GRACE_S: Final = 1.0
+"""How long the application may take to leave by itself once its terminal is gone."""
+EXIT_CODE: Final = 129
+"""128 + SIGHUP, as a shell tells it."""
+_LINES, _COLUMNS = 24, 80
+
+
+def ensure_size(fd: int) -> None:
+    """Give a terminal that nobody sized (0×0) the usual 80×24: drawing into nothing never ends."""
+    with contextlib.suppress(OSError):
+        rows, columns, _, _ = struct.unpack("HHHH", fcntl.ioctl(fd, termios.TIOCGWINSZ, bytes(8)))
+        if not rows or not columns:
+            size = struct.pack("HHHH", rows or _LINES, columns or _COLUMNS, 0, 0)
+            fcntl.ioctl(fd, termios.TIOCSWINSZ, size)
+
+
+def hung_up(fd: int) -> bool:
+    """Nobody holds the other end of this terminal.
+
+    Where SIGHUP is ignored (nohup, some multiplexers) nothing else tells, and Textual's input
+    thread would read the end of file for ever and take a core.
+    """
+    watched = select.poll()
+    try:
+        watched.register(fd, 0)
+        return any(events for _, events in watched.poll(0))
+    except (OSError, ValueError):
+        return True
