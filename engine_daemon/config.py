@@ -61,6 +61,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     cache_bytes: int | None = None
     snapshot_every: int | None = None
     idle_exit_s: float | None = None
+    verify: bool | None = None
 
     def given(self) -> dict[str, object]:
         """The fields that were asked for."""

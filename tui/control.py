@@ -4,17 +4,20 @@ A key pressed while the daemon cannot be reached is refused, never sent later. K
 the source; no widgets.
 """
 
+from typing import Final
+
 from engine_daemon.errors import InspectError
+from engine_daemon.protocol.asks import AskCondition, AskEncode
 from engine_daemon.protocol.codec import unpack_event
 from engine_daemon.protocol.commands import (
     AddCondition,
     AnyCommand,
-    AskCondition,
-    AskEncode,
     At,
+    CheckWeights,
     Close,
     Force,
     ForceText,
+    MeasureNaive,
     Open,
     Pause,
     RemoveCondition,
@@ -23,12 +26,16 @@ from engine_daemon.protocol.commands import (
     RunTo,
     SetSampler,
     Switch,
+    next_chunk,
 )
 from engine_daemon.protocol.events import PromptSet, Stopped
 from engine_daemon.protocol.values import PromptSpec, Sampler
 from engine_daemon.recording.columns import Columns
 from tui.source import EventSource
 from tui.view import View
+
+MOST_LENGTHS: Final = 64
+"""Of one command to measure."""
 
 
 class Control:
@@ -67,6 +74,9 @@ class Control:
     async def run_or_pause(self) -> None:
         """Run what stands, pause what runs."""
         self._owed = 0
+        if self._view.busy:
+            await self._send(Pause())
+            return
         self._need_session()
         if self._view.running:
             await self._send(Pause())
@@ -76,7 +86,7 @@ class Control:
     async def pause(self) -> bool:
         """Pause if it runs; False when there was nothing to pause."""
         self._owed = 0
-        if self._view.session is None or not self._view.running:
+        if self._view.session is None or not (self._view.running or self._view.busy):
             return False
         await self._send(Pause())
         return True
@@ -94,12 +104,15 @@ class Control:
         if self._view.running:
             raise InspectError("it is running", "space pauses it")
         place = self._view.columns.place
-        first = 0 if place.kind == "ended" else 1
+        first = 1 if place.kind == "pending" else 0
         goal = place.step + first + count - 1
+        do = RunTo(step=goal)
+        if place.kind == "prefill":
+            do = next_chunk(place, count)
         columns = self._view.columns
         self._stood, self._sending = (columns, columns.stop), True
         try:
-            await self._send(RunTo(step=goal), self.here)
+            await self._send(do, self.here)
         except InspectError:
             self.forget()
             raise
@@ -157,6 +170,22 @@ class Control:
     async def resample(self) -> None:
         """Draw the step under the cursor again, likewise."""
         await self._act(Resample(step=self._need_standing()))
+
+    async def measure_naive(self, count: int) -> None:
+        """Measure forwards without cache at `count` lengths, evenly up to the cursor."""
+        self._need_session()
+        if self._view.running:
+            raise InspectError("it is running", "space pauses it")
+        total = len(self._view.prompt) + self._view.at
+        count = max(1, min(count, total, MOST_LENGTHS))
+        lengths = [max(1, total * k // count) for k in range(1, count + 1)]
+        await self._send(MeasureNaive(lengths=lengths))
+
+    async def check_weights(self) -> None:
+        """Have the parameters in memory summed."""
+        if not self._view.link:
+            raise InspectError("not sent: the daemon cannot be reached", code="no_daemon")
+        await self._source.command(CheckWeights())
 
     async def set_sampler(self, sampler: Sampler) -> None:
         """Another sampler from the step under the cursor on, likewise."""

@@ -134,6 +134,18 @@ ACTIONS: Final[tuple[Action, ...]] = (
     Action("what_if", ("w",), "what if", "The step under another sampler, without using it"),
     Action("reroll", ("R",), "re-roll", "Draw the step 1000 times (50R: 50) and count; no effect"),
     Action("sessions", ("t",), "sessions", "Choose another session", footer=10),
+    Action(
+        "measure_naive",
+        ("N",),
+        "no-cache cost",
+        "Measure a forward without cache up to the cursor (5N: at five lengths); space cancels",
+    ),
+    Action(
+        "check_weights",
+        ("W",),
+        "check weights",
+        "Sum the parameters in memory and compare with what was loaded",
+    ),
     Action("copy", ("y",), "copy", "Copy the text so far (through the terminal, OSC 52)"),
     Action(
         "next_pane",
@@ -196,7 +208,14 @@ ACTIONS: Final[tuple[Action, ...]] = (
     Action("token_down", ("down", "j"), "down", "Cursor one token on", "tokens"),
     Action("tokens_up", ("pageup",), "page up", "Cursor one page back", "tokens"),
     Action("tokens_down", ("pagedown",), "page down", "Cursor one page on", "tokens"),
-    Action("mode", ("m",), "mode", "Plot a step's time, time so far, or tokens a second", "cost"),
+    Action(
+        "mode",
+        ("m",),
+        "mode",
+        "Plot a step's time, time so far, or tokens a second. The parts of the cost are least"
+        " squares of a + b n, the curve between no-cache points of a + b n + c n²",
+        "cost",
+    ),
     Action(
         "open_session",
         ("ctrl+s",),

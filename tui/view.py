@@ -4,14 +4,16 @@ The one store that panes read. Local and synchronous: nothing here waits for any
 no sockets, no widgets.
 """
 
+import math
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from engine_daemon.protocol.codec import WireError, unpack_event
-from engine_daemon.protocol.events import Predicted, PromptToken, Stepped
+from engine_daemon.protocol.events import Predicted, Stepped
 from engine_daemon.protocol.state import EngineState, SessionInfo, State
+from engine_daemon.protocol.values import PromptToken
 from engine_daemon.recording.columns import Columns
 from engine_daemon.recording.rows import Flag
 from tui.overlay import Overlay
@@ -74,6 +76,14 @@ class View:
     def running(self) -> bool:
         """The head moves."""
         return self.columns.status == "running"
+
+    @property
+    def busy(self) -> bool:
+        """It does not run, yet something is under way that a pause ends: a long prompt is read,
+        or forwards are measured."""
+        columns = self.columns
+        reads = columns.status == "waiting" and columns.place.kind == "prefill"
+        return reads or columns.measuring > 0
 
     @property
     def head(self) -> int:
@@ -180,6 +190,13 @@ class View:
     def prompt(self) -> list[PromptToken]:
         """The prompt's tokens."""
         return self.columns.prompt_tokens
+
+    def prompt_score(self, index: int) -> tuple[float | None, int | None]:
+        """Probability and rank of a prompt token, where the prompt was scored."""
+        logprobs, ranks = self.columns.prompt_scores
+        if index >= len(logprobs) or logprobs[index] != logprobs[index]:
+            return None, None
+        return math.exp(min(logprobs[index], 0.0)), ranks[index]
 
     def token(self, index: int) -> tuple[bytes, bool]:
         """Piece and whether it is special, of a token of the sequence, prompt included."""

@@ -19,6 +19,10 @@ def run_command(parsed: Parsed) -> int:
             from engine_daemon.cli import sessions
 
             return sessions.main(given)
+        case ["models", "pull"]:
+            from engine_daemon.cli import pull
+
+            return pull.main(arguments[0], given)
         case ["models", _]:
             from engine_daemon.cli import models
 

@@ -17,10 +17,10 @@ from engine_daemon.client import DaemonClient
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.export.text import readable
 from engine_daemon.options import whole
+from engine_daemon.protocol.asks import AskEncode
 from engine_daemon.protocol.codec import unpack_event
 from engine_daemon.protocol.commands import (
     AnyCommand,
-    AskEncode,
     At,
     Batch,
     Close,
@@ -28,6 +28,7 @@ from engine_daemon.protocol.commands import (
     ForceText,
     Pause,
     RunTo,
+    next_chunk,
 )
 from engine_daemon.protocol.events import Closed, Commanded, PromptSet, Stepped, Stopped
 from engine_daemon.protocol.state import SessionInfo
@@ -70,7 +71,8 @@ async def _carry_out(command: str, wanted: str, count: int, given: Given) -> int
             case "step":
                 # From an ended session the first step is the forward that was not spent yet.
                 ahead = count if place.kind == "pending" else count - 1
-                await watch.send(RunTo(step=place.step + ahead), at)
+                do = RunTo(step=place.step + ahead)
+                await watch.send(next_chunk(place, count) if place.kind == "prefill" else do, at)
             case "force":
                 await watch.send(await _forcing(client, given), at)
             case _:
@@ -173,5 +175,6 @@ class _Watch:
         picked = f", after {readable(self._last.piece)!r}" if self._last is not None else ""
         stands = "ended" if place.kind == "ended" else "stands"
         reason = f" ({place.reason})" if place.reason else ""
-        tell(f"{session} {stands} at step {place.step}{reason}{picked}")
+        read = f", {place.done} of {place.total} read" if place.kind == "prefill" else ""
+        tell(f"{session} {stands} at step {place.step}{reason}{picked}{read}")
         return Exit.DONE

@@ -32,7 +32,7 @@ from engine_daemon.config import DaemonOptions, read_config
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.launch import stop_daemon, wait_ready
 from engine_daemon.paths import paths_for, runtime_base
-from engine_daemon.protocol.state import EngineState, State, ViewerInfo
+from engine_daemon.protocol.state import EngineState, State, ViewerInfo, WeightsCheck
 
 DEFAULT_LINES: Final = 200
 
@@ -136,6 +136,8 @@ def status_command(given: Given) -> int:
     up = time.time() - float(connection["started"])
     tell(f"daemon {target.paths.name}: pid {connection['pid']}, up {_span(up)}, {_idle(state)}")
     tell(f"engine: {_engine_text(state.engine)}")
+    if state.engine.weights is not None:
+        tell(f"weights: {_weights_text(state.engine.weights)}")
     for session in state.sessions:
         tell(
             f"session {session.session}: {session.status} at {session.place.step}, {session.title}"
@@ -180,6 +182,13 @@ def _engine_text(engine: EngineState) -> str:
         )
     words = [engine.word, engine.stage, engine.model_name, engine.message]
     return ", ".join(word for word in words if word)
+
+
+def _weights_text(check: WeightsCheck) -> str:
+    """What the last look at the parameters in memory found."""
+    when = time.strftime("%H:%M:%S", time.localtime(check.wall_ns / 1e9))
+    word = "as they were loaded" if check.same else "CHANGED since they were loaded"
+    return f"{word}, checked at {when}, {check.checksum[:16]}"
 
 
 def logs_command(given: Given) -> int:

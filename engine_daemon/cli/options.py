@@ -33,6 +33,7 @@ class Group(Flag):
     NO_WAIT = auto()
     YES = auto()
     LINES = auto()
+    REVISION = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,7 @@ class Given:
     device: str | None = None
     dtype: check.Dtype | None = None
     tp: int | None = None
+    verify: bool = False
     idle_exit: float | None = None
     max_context: int | None = None
     steps: int | None = None
@@ -80,6 +82,7 @@ class Given:
     frequency_penalty: float | None = None
     candidates: int | None = None
     no_kv_cache: bool = False
+    score_prompt: bool = False
     chat: bool = False
     raw: bool = False
     system: str | None = None
@@ -127,11 +130,12 @@ _G = Group
 OPTIONS: Final = (
     Option("--name", _G.NAME, "which daemon (default: default)", "NAME", _name),
     Option("--model", _G.PLACE, "a name, a directory or a .gguf file", "M"),
-    Option("--revision", _G.PLACE, "of a model from the hub", "R"),
+    Option("--revision", _G.REVISION, "of a model from the hub", "R"),
     Option("--engine", _G.PLACE, "hf (default) or scripted", "E", check.engine),
     Option("--device", _G.PLACE, "auto, cpu, cuda or cuda:N", "D", check.device),
     Option("--dtype", _G.PLACE, "auto, bf16, fp16 or fp32", "T", check.dtype),
     Option("--tp", _G.PLACE, "tensor-parallel ranks (1 in this version)", "N", check.ranks),
+    Option("--verify", _G.PLACE, "hash the weights files while loading"),
     Option(
         "--idle-exit",
         _G.PLACE,
@@ -156,6 +160,7 @@ OPTIONS: Final = (
         "--candidates", _G.SESSION, "candidates a step carries (20)", "K", check.whole(1, 2**31)
     ),
     Option("--no-kv-cache", _G.SESSION, "every step re-reads everything"),
+    Option("--score-prompt", _G.SESSION, "also how likely each token of the prompt was"),
     Option("--chat", _G.SESSION, "apply the model's chat template"),
     Option("--raw", _G.SESSION, "the prompt as it is (default)"),
     Option("--system", _G.SESSION, "system message for the template", "TEXT", _any),

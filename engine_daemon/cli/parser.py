@@ -36,9 +36,10 @@ class Parsed:
 
 
 SCREEN: Final = ""
-_OPENS: Final = Group.NAME | Group.PLACE | Group.LIMIT | Group.SESSION | Group.WHO
+_PLACE: Final = Group.PLACE | Group.REVISION
+_OPENS: Final = Group.NAME | _PLACE | Group.LIMIT | Group.SESSION | Group.WHO
 _SPEAKS: Final = Group.NAME | Group.WHO
-_STARTS: Final = Group.NAME | Group.PLACE | Group.LIMIT | Group.NO_WAIT
+_STARTS: Final = Group.NAME | _PLACE | Group.LIMIT | Group.NO_WAIT
 
 COMMANDS: Final = {
     SCREEN: Command("[PROMPT]", "open the screen, on a new session with PROMPT", _OPENS, most=1),
@@ -55,6 +56,9 @@ COMMANDS: Final = {
     ),
     "sessions list": Command("", "open sessions and recordings", Group.NAME | Group.JSON),
     "models list": Command("", "models in the cache", Group.NAME | Group.JSON),
+    "models pull": Command(
+        "NAME", "bring one into the cache", Group.NAME | Group.REVISION | Group.JSON, 1, 1
+    ),
     "daemon start": Command("", "start a daemon and load its model", _STARTS),
     "daemon stop": Command("", "stop it", Group.NAME | Group.YES),
     "daemon restart": Command("", "stop and start, options kept", _STARTS | Group.YES),

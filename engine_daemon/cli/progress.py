@@ -20,9 +20,12 @@ _TICK_S: Final = 0.2
 _STAGES: Final = {
     "": "starting",
     "import": "importing the engine",
+    "look up": "looking it up",
     "download": "downloading the model",
     "convert": "converting the model (once)",
     "load": "loading the weights",
+    "verify": "hashing the weights files",
+    "checksum": "summing the weights",
     "warm up": "warming up",
 }
 
@@ -89,12 +92,20 @@ class LoadProgress:
     def _stage_text(self, engine: EngineState) -> str:
         named = engine.model_name and engine.backend != "scripted"
         name = f"{safe(engine.model_name)}: " if named else ""
-        return name + _STAGES.get(engine.stage, safe(engine.stage))
+        return name + stage_text(engine.stage)
 
     def _write(self, text: str) -> None:
         encoding = sys.stderr.encoding or "utf-8"
         sys.stderr.write(text.encode(encoding, "replace").decode(encoding))
         sys.stderr.flush()
+
+
+def stage_text(stage: str) -> str:
+    """A stage of loading in words; `load 2/4` is the second file of four."""
+    word, _, file = stage.partition(" ")
+    if word == "load" and file:
+        return f"{_STAGES[word]}, file {safe(file)}"
+    return _STAGES.get(stage, safe(stage))
 
 
 def _amount(engine: EngineState) -> str:

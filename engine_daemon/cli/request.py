@@ -41,6 +41,7 @@ def asked(given: Given, *, max_context: int | None = None) -> Asked:
         device=given.device,
         dtype=given.dtype,
         tp=given.tp,
+        verify=True if given.verify else None,
         max_context=max_context,
         idle_exit_s=given.idle_exit,
     )
@@ -96,6 +97,7 @@ def open_command(given: Given, prompt: PromptSpec, *, run: bool) -> Open:
         cache_mode="none" if given.no_kv_cache else "kv",
         max_steps=given.steps,
         limit_tokens=given.max_context,
+        score_prompt=given.score_prompt,
         run_to=None if run and given.steps != 0 else 0,
         until=conditions(given),
         watch=watched(given),

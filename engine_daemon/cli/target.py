@@ -172,7 +172,7 @@ def check_asked(target: Target, engine: EngineState) -> None:
         return
     differing = differences(target.asked, running, engine)
     if differing:
-        given = " ".join(f"--{option} {wanted}" for option, wanted, _ in differing)
+        given = " ".join(f"--{option} {wanted}".rstrip() for option, wanted, _ in differing)
         have = ", ".join(f"{option} {value}" for option, _, value in differing)
         raise InspectError(
             f"the daemon {target.paths.name} runs with {have}; asked for was {given}",
@@ -203,7 +203,9 @@ def differences(
 
 
 def _written(value: object) -> str:
-    """An option's value as one would type it."""
+    """An option's value as one would type it; a switch has none."""
+    if isinstance(value, bool):
+        return "" if value else "off"
     if isinstance(value, float):
         return duration_text(value)
     return "unset" if value is None else str(value)

@@ -18,6 +18,7 @@ from engine_daemon.export.objects import (
     number,
     prompt_token,
     rest,
+    scored,
     timing,
 )
 from engine_daemon.export.text import final_text
@@ -27,6 +28,7 @@ from engine_daemon.protocol.events import (
     Event,
     Predicted,
     PromptRejected,
+    PromptScored,
     PromptSet,
     Stepped,
     Stopped,
@@ -78,7 +80,8 @@ class JsonLines:
         self._model: ModelInfo | None = None
 
     def feed(self, seq: int, event: Event | UnknownEvent) -> list[Line]:
-        """The lines that this event completes: `ready`, `prompt`, `step` or `error`.
+        """The lines that this event completes: `ready`, `prompt`, `prompt_scored`, `step` or
+        `error`.
 
         Raises GapError and WireError as `Columns.fold` does.
         """
@@ -89,6 +92,9 @@ class JsonLines:
                 return self._ready(event)
             case PromptSet():
                 return [self._prompt(event)]
+            case PromptScored():
+                logprobs, ranks = self.columns.prompt_scores
+                return [scored(logprobs, ranks)]
             case PromptRejected():
                 return [error_line(event.code, event.message, event.hint)]
             case Stepped() if self._only not in (None, event.branch):

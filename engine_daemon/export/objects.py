@@ -5,10 +5,12 @@ One function an object; which line they go into is for `jsonl`.
 
 import math
 
+import msgspec
+
 from engine_daemon.export.text import readable
 from engine_daemon.protocol.codec import WireError
-from engine_daemon.protocol.events import Predicted, PromptToken, Stepped, Stopped
-from engine_daemon.protocol.values import CandidateRow, ModelInfo
+from engine_daemon.protocol.events import Predicted, Stepped, Stopped
+from engine_daemon.protocol.values import CandidateRow, ModelInfo, PromptToken
 from engine_daemon.recording.rows import exp
 
 Line = dict[str, object]
@@ -32,6 +34,7 @@ def model(model: ModelInfo) -> Line:
         "weights_bytes": model.weights_bytes,
         "weights_files": files,
         "load_s": number(model.load_s),
+        "weights_checksum": model.weights_checksum,
     }
 
 
@@ -44,6 +47,15 @@ def prompt_token(token: PromptToken) -> Line:
         "special": token.special,
         "start": token.start,
         "end": token.end,
+    }
+
+
+def scored(logprobs: list[float], ranks: list[int]) -> Line:
+    """The line `prompt_scored`: null where there is nothing to say, as for the first token."""
+    return {
+        "event": "prompt_scored",
+        "logprobs": [None if not math.isfinite(x) else min(x, 0.0) for x in logprobs],
+        "ranks": [rank or None for rank in ranks],
     }
 
 
@@ -180,6 +192,9 @@ def rest(predicted: Predicted, stepped: Stepped | None) -> Line:
             "allocated_bytes": cache.allocated_bytes,
             "capacity_tokens": cache.capacity_tokens,
             "limit_tokens": cache.limit_tokens,
+            "kinds": None
+            if cache.kinds is None
+            else [msgspec.structs.asdict(kind) for kind in cache.kinds],
         },
         "restored": None
         if restored is None

@@ -137,7 +137,7 @@ def set_sampler(
     _log_sampler(session, command.sampler, session.columns.salt, cause)
     if not at_end:
         engine.move(session, cause, look=True)
-    elif session.columns.place.kind == "pending":
+    else:
         engine.resample(session, cause)
 
 

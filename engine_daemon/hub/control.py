@@ -23,6 +23,8 @@ from engine_daemon.protocol.packing import unpack_ints
 from engine_daemon.protocol.values import PromptSpec, Sampler, Wanted
 
 MAX_SEED: Final = 2**64 - 1
+MAX_LENGTHS: Final = 64
+"""Of one `measure_naive`."""
 
 
 class Engine(Protocol):
@@ -34,8 +36,12 @@ class Engine(Protocol):
         """Why no command can reach the engine for this session now; None when it can."""
         ...
 
-    def go(self, session: Session, step: int | None, cause: bytes) -> None:
-        """Commit until pending at `step`."""
+    def go(self, session: Session, step: int | None, cause: bytes, read: int | None = None) -> None:
+        """Commit until pending at `step`, or until `read` positions are read."""
+        ...
+
+    def measure(self, session: Session, lengths: list[int], cause: bytes) -> None:
+        """Measure forwards without cache over so many tokens."""
         ...
 
     def force(self, session: Session, ids: list[int], cause: bytes) -> None:
@@ -104,6 +110,7 @@ def open_session(
             prompt=command.prompt,
             run_to=command.run_to,
             wanted=wanted if wanted != Wanted() else None,
+            score_prompt=command.score_prompt,
             **stamp(cause),
         )
     )
@@ -125,8 +132,8 @@ def obey(
     if not session.settle():
         raise Rejected("disk_full", session.stalled, "Free some space, then try again")
     match command:
-        case cmd.RunTo(step=step):
-            _run_to(session, engine, step, at, who, cause)
+        case cmd.RunTo():
+            _run_to(session, engine, command, at, who, cause)
         case cmd.Pause():
             _pause(session, engine, who, cause)
         case cmd.Force():
@@ -159,7 +166,9 @@ def obey(
             engine.breakpoints.watch(session, texts, cause)
         case cmd.Close(by=by):
             _close(session, engine, by, who, cause, now)
-        case cmd.Open() | cmd.StopDaemon():
+        case cmd.MeasureNaive(lengths=lengths):
+            _measure_naive(session, engine, lengths, who, cause)
+        case cmd.Open() | cmd.StopDaemon() | cmd.CheckWeights():
             raise Rejected("bad_arg", "this command is not for a session")
         case _:
             assert_never(command)
@@ -258,29 +267,55 @@ def _check_standing(session: Session, engine: Engine, at: At | None) -> None:
 
 
 def _run_to(
-    session: Session, engine: Engine, step: int | None, at: At | None, who: str, cause: bytes
+    session: Session, engine: Engine, do: cmd.RunTo, at: At | None, who: str, cause: bytes
 ) -> None:
     _check_standing(session, engine, at)
-    place = session.columns.place
+    place, step = session.columns.place, do.step
     if place.kind == "ended" and place.reason == "context":
         raise Rejected("context_full", f"the context is full at step {place.step}")
     lowest = place.step + (place.kind == "pending")
     if step is not None and step < lowest:
         raise Rejected("bad_arg", f"the session is already at step {place.step}")
+    if do.read is not None and place.kind == "prefill" and do.read <= place.done:
+        raise Rejected("bad_arg", f"{place.done} of {place.total} positions are read already")
     log_command(session, "run_to", who, cause, goal=step)
-    engine.go(session, step, cause)
+    engine.go(session, step, cause, do.read)
 
 
 def _pause(session: Session, engine: Engine, who: str, cause: bytes) -> None:
     status = session.columns.status
     reads = status == "waiting" and session.resident
-    if status == "running" or reads:
+    if status == "running" or reads or session.columns.measuring:
         log_command(session, "pause", who, cause)
         engine.halt(session, cause)
     elif status == "waiting":
         log_command(session, "pause", who, cause)
         session.goal = 0
     # Else it stands already: accepted, nothing happens.
+
+
+def _measure_naive(
+    session: Session, engine: Engine, lengths: list[int], who: str, cause: bytes
+) -> None:
+    columns = session.columns
+    if columns.status == "running":
+        raise Rejected("busy", "the session is running", "Pause it first")
+    if columns.measuring:
+        raise Rejected("busy", "measurements are under way", "Wait for them, or pause to cancel")
+    refusal = engine.refusal(session)
+    if refusal is not None:
+        raise refusal
+    if columns.status == "waiting":
+        raise Rejected("busy", "the prompt is not read yet", "Wait for the first distribution")
+    total = len(columns.prompt_ids) + len(columns)
+    if len(lengths) > MAX_LENGTHS:
+        raise Rejected("bad_arg", f"at most {MAX_LENGTHS} lengths at a time, not {len(lengths)}")
+    for length in lengths:
+        if not 1 <= length <= total:
+            raise Rejected("bad_arg", f"a length is 1 to {total} here, not {length}")
+    wanted = lengths or [total]
+    log_command(session, "measure_naive", who, cause, goal=len(wanted))
+    engine.measure(session, wanted, cause)
 
 
 def _close(session: Session, engine: Engine, by: str, who: str, cause: bytes, now: float) -> None:

@@ -22,7 +22,7 @@ from engine_daemon.hub.socket_path import bind_private
 from engine_daemon.hub.viewers import QUIET_S, SILENT_S, Following, Viewer
 from engine_daemon.hub.workers import EngineSide
 from engine_daemon.paths import Paths
-from engine_daemon.protocol import codec
+from engine_daemon.protocol import asks, codec
 from engine_daemon.protocol import commands as cmd
 from engine_daemon.protocol.codec import Envelope, WireError, decode_body, open_envelope, seal
 from engine_daemon.protocol.state import State
@@ -34,7 +34,7 @@ REMEMBERED: Final = 4096
 ANSWER_BYTES: Final = 4 * 1024 * 1024
 MAX_EVENTS_ASKED: Final = 512
 RECEIVE_AT_ONCE: Final = 256
-_LARGE: Final = (cmd.Open, cmd.AskEncode)
+_LARGE: Final = (cmd.Open, asks.AskEncode)
 
 _log = logging.getLogger(__name__)
 
@@ -235,6 +235,9 @@ class Front:
         if isinstance(message.do, cmd.StopDaemon):
             self.stop_asked = True
             return None
+        if isinstance(message.do, cmd.CheckWeights):
+            self._engine.check_weights()
+            return None
         if isinstance(message.do, cmd.Open):
             return open_session(
                 self._store, self._engine.seats, message.do, viewer.who, message.cmd
@@ -246,26 +249,21 @@ class Front:
         return session.id
 
     def _ask(self, viewer: Viewer, message: cmd.AskRequest, number: int) -> None:
+        encoder = self._engine.seats.encoder
         match message.ask:
-            case cmd.AskEvents(seqs=seqs):
+            case asks.AskEvents(seqs=seqs):
                 answer = self._events(self._store.get(message.session), seqs)
                 self._send(viewer, answer, re=number)
-            case cmd.AskEncode(prompt=prompt):
-                if not self._engine.seats.encoder.ready:
-                    busy = cmd.Answer(code="busy", message="the tokenizer is not loaded yet")
-                    self._send(viewer, busy, re=number)
-                    return
-                self._engine.seats.encoder.encode(prompt, self._encode_answer(viewer, number))
-            case cmd.AskCondition(source=source):
-                if not self._engine.seats.encoder.ready:
-                    busy = cmd.Answer(code="busy", message="the tokenizer is not loaded yet")
-                    self._send(viewer, busy, re=number)
-                    return
-                done = self._condition_answer(viewer, number)
-                self._engine.seats.encoder.resolve([source], [], done)
-            case cmd.AskStacks():
+            case asks.AskEncode() | asks.AskCondition() if not encoder.ready:
+                busy = cmd.Answer(code="busy", message="the tokenizer is not loaded yet")
+                self._send(viewer, busy, re=number)
+            case asks.AskEncode(prompt=prompt):
+                encoder.encode(prompt, self._encode_answer(viewer, number))
+            case asks.AskCondition(source=source):
+                encoder.resolve([source], [], self._condition_answer(viewer, number))
+            case asks.AskStacks():
                 self._engine.stacks(self._stacks_answer(viewer, number))
-            case cmd.AskToken() | cmd.AskWhatIf() | cmd.AskPreview() | cmd.AskReroll():
+            case asks.AskToken() | asks.AskWhatIf() | asks.AskPreview() | asks.AskReroll():
                 session = self._store.get(message.session)
                 self._engine.reads.ask(
                     session, message.ask, lambda answer: self._send(viewer, answer, re=number)
@@ -274,12 +272,9 @@ class Front:
                 assert_never(message.ask)
 
     def _encode_answer(self, viewer: Viewer, number: int) -> Callable[[Encoded], None]:
-        def answer(encoded: Encoded) -> None:
-            self._send(
-                viewer,
-                cmd.Answer(code=encoded.code, message=encoded.message, prompt=encoded.prompt),
-                re=number,
-            )
+        def answer(it: Encoded) -> None:
+            found = cmd.Answer(code=it.code, message=it.message, prompt=it.prompt)
+            self._send(viewer, found, re=number)
 
         return answer
 

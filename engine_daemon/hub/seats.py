@@ -16,6 +16,7 @@ from engine_daemon.hub.refusing import Rejected
 from engine_daemon.hub.sessions import Session, SessionStore, stamp
 from engine_daemon.hub.timeouts import Timeouts
 from engine_daemon.protocol import events as ev
+from engine_daemon.protocol import values
 from engine_daemon.protocol import worker as wire
 from engine_daemon.protocol.commands import Message
 from engine_daemon.protocol.packing import pack_ints, unpack_ints
@@ -216,7 +217,7 @@ class Seats:
             session.close(by, time.monotonic(), cause)
 
     def log_stop(
-        self, session: Session, reason: ev.StopReason, message: str, cause: bytes | None = None
+        self, session: Session, reason: values.StopReason, message: str, cause: bytes | None = None
     ) -> None:
         """Log that the session stands at the place its log ends at."""
         columns = session.columns
@@ -269,10 +270,15 @@ class Seats:
         if not session.resident:
             self._place(session, restored=True)
 
-    def go(self, session: Session, step: int | None, cause: bytes) -> None:
-        """Commit until pending at `step`."""
+    def go(self, session: Session, step: int | None, cause: bytes, read: int | None = None) -> None:
+        """Commit until pending at `step`, or until `read` positions are read."""
         self._ensure_resident(session)
-        self._send("worker", wire.Go(session=session.id, step=step, cause=cause))
+        self._send("worker", wire.Go(session=session.id, step=step, cause=cause, read=read))
+
+    def measure(self, session: Session, lengths: list[int], cause: bytes) -> None:
+        """Measure forwards without cache over so many tokens."""
+        self._ensure_resident(session)
+        self._send("worker", wire.Measure(session=session.id, lengths=lengths, cause=cause))
 
     def force(self, session: Session, ids: list[int], cause: bytes) -> None:
         """Commit these ids from the pending step on."""
@@ -308,11 +314,12 @@ class Seats:
         self._send("worker", wire.MakeRow(session=session.id, branch=branch, ids=ids, cause=cause))
 
     def resample(self, session: Session, cause: bytes) -> None:
-        """Evaluate the pending distribution under the session's sampler."""
-        if not session.resident:
-            self._place(session, restored=True)
-            return
+        """The session's sampler is another one; the pending distribution under it, if there is."""
         columns = session.columns
+        if not session.resident:
+            if columns.place.kind == "pending":
+                self._place(session, restored=True)
+            return
         self._send(
             "worker",
             wire.Resample(

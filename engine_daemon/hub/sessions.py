@@ -176,6 +176,7 @@ class Session:
                 conditions=conditions,
                 watch=watch,
                 total_ms=pack_floats("f", (ms for ms in columns.total_ms if ms == ms)),
+                score=limits.score_prompt and columns.scored is None,
             ),
         )
 

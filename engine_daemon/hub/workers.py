@@ -26,7 +26,7 @@ from engine_daemon.paths import Paths
 from engine_daemon.protocol import worker as wire
 from engine_daemon.protocol.codec import WireError, decode_body, open_envelope, seal
 from engine_daemon.protocol.commands import Message
-from engine_daemon.protocol.state import EngineState
+from engine_daemon.protocol.state import EngineState, WeightsCheck
 from engine_daemon.recording.writer import LogError
 
 WORKER: Final = "engine_daemon.worker"
@@ -105,6 +105,7 @@ class EngineSide:
             message="",
             hint="",
             pid=self._worker.pid,
+            weights=None,
         )
 
     def _start_tokens(self) -> None:
@@ -229,6 +230,8 @@ class EngineSide:
                     answer(text)
             case wire.RowAnswer():
                 self.reads.answered(message)
+            case wire.WeightsSummed():
+                self._weights_summed(message)
             case wire.Alive():
                 pass
             case _:
@@ -280,6 +283,7 @@ class EngineSide:
             stage="",
             done=0,
             total=0,
+            weights=self._as_loaded(ready.model.weights_checksum),
         )
         self.seats.advance_all()
 
@@ -319,6 +323,34 @@ class EngineSide:
         else:
             answer(None)
 
+    def check_weights(self) -> None:
+        """Have the parameters summed again; Rejected when that cannot be."""
+        known = self.state.weights
+        if self.seats.started is None:
+            raise self.seats.why_not
+        if known is None:
+            raise Rejected("no_engine", "this engine has no weights in memory to check")
+        if not known.running and self._send("worker", wire.SumWeights()):
+            self._set(weights=msgspec.structs.replace(known, running=True))
+
+    @staticmethod
+    def _as_loaded(checksum: str | None) -> WeightsCheck | None:
+        if checksum is None:
+            return None
+        return WeightsCheck(checksum=checksum, same=True, wall_ns=time.time_ns(), ms=0.0)
+
+    def _weights_summed(self, summed: wire.WeightsSummed) -> None:
+        model = self.state.model
+        if model is None or summed.checksum is None:
+            return
+        same = summed.checksum == model.weights_checksum
+        if not same:
+            _log.error("the weights in memory changed since they were loaded")
+        check = WeightsCheck(
+            checksum=summed.checksum, same=same, wall_ns=time.time_ns(), ms=summed.ms
+        )
+        self._set(weights=check)
+
     def check_templates(self, now: float) -> None:
         """Kill a tokens process that sits in one prompt for too long."""
         if self._tokens is not None and self.seats.encoder.overdue(now):
@@ -331,8 +363,11 @@ class EngineSide:
         return self.state.word in ("starting", "loading")
 
     def any_running(self) -> bool:
-        """A session runs, or waits for its first distribution."""
-        return any(s.open and s.columns.status in ("running", "waiting") for s in self._store)
+        """A session runs, waits for its first distribution, or has measurements to come."""
+        return any(
+            s.open and (s.columns.status in ("running", "waiting") or s.columns.measuring)
+            for s in self._store
+        )
 
     def stop_running(self, message: str) -> None:
         """The daemon leaves: every running session stands where its log ends."""

@@ -7,7 +7,8 @@ from typing import Literal
 
 import msgspec
 
-from engine_daemon.protocol.state import State
+from engine_daemon.protocol.asks import AnyAsk
+from engine_daemon.protocol.state import Place, State
 from engine_daemon.protocol.values import (
     PromptSpec,
     Record,
@@ -51,12 +52,17 @@ class Open(Command, frozen=True, kw_only=True, tag="open"):
     until: list[str] = msgspec.field(default_factory=list)
     watch: list[bytes] = msgspec.field(default_factory=list)
     timeout_s: float | None = None
+    score_prompt: bool = False
 
 
 class RunTo(Command, frozen=True, kw_only=True, tag="run_to"):
-    """Go on until the session is pending at `step`; None: until something stops it."""
+    """Go on until the session is pending at `step`; None: until something stops it.
+
+    `read`: while a long sequence is read, stand already when so many positions are.
+    """
 
     step: int | None
+    read: int | None = None
 
 
 class Pause(Command, frozen=True, kw_only=True, tag="pause"):
@@ -140,6 +146,20 @@ class StopDaemon(Command, frozen=True, kw_only=True, tag="stop_daemon"):
     """Leave cleanly, within two seconds."""
 
 
+class MeasureNaive(Command, frozen=True, kw_only=True, tag="measure_naive"):
+    """Measure a forward without cache over the first `lengths` tokens, each one a turn.
+
+    Empty: over the whole sequence as it stands. Pausing cancels what is left. Each is told as
+    `NaiveMeasured`.
+    """
+
+    lengths: list[int] = []
+
+
+class CheckWeights(Command, frozen=True, kw_only=True, tag="check_weights"):
+    """Sum the parameters in memory again; `state.engine.weights` tells the outcome. No session."""
+
+
 AnyCommand = (
     Open
     | RunTo
@@ -155,74 +175,18 @@ AnyCommand = (
     | SetWatch
     | Close
     | StopDaemon
+    | MeasureNaive
+    | CheckWeights
 )
 
-# Reads ----------------------------------------------------------------------------------------
+CHUNK = 512
+"""Positions of a long sequence that are read in one turn at most."""
 
 
-class Ask(msgspec.Struct, frozen=True, kw_only=True, tag_field="what", omit_defaults=True):
-    """Base of reads: never logged, never delay a step."""
+def next_chunk(place: Place, count: int = 1) -> RunTo:
+    """From `prefill(i of N)`: read `count` chunks more; the last one gives the distribution."""
+    return RunTo(step=place.step, read=place.done + (count - 1) * CHUNK + 1)
 
-
-class AskEvents(Ask, frozen=True, kw_only=True, tag="events"):
-    """The bytes of these events of the session."""
-
-    seqs: list[int]
-
-
-class AskEncode(Ask, frozen=True, kw_only=True, tag="encode"):
-    """Tokenise without opening anything; needs no session."""
-
-    prompt: PromptSpec
-
-
-class AskStacks(Ask, frozen=True, kw_only=True, tag="stacks"):
-    """Python stacks of the worker."""
-
-
-class AskToken(Ask, frozen=True, kw_only=True, tag="token"):
-    """What these ids had at a step: from its kept row, however far down they were.
-
-    Here and below: `branch` None is the one the session stands on, `step` None the pending step.
-    Answered `gone` when the row is not kept any more.
-    """
-
-    ids: list[int]
-    step: int | None = None
-    branch: int | None = None
-
-
-class AskWhatIf(Ask, frozen=True, kw_only=True, tag="whatif"):
-    """A step's distribution under another sampler, and what it would pick."""
-
-    sampler: Sampler
-    step: int | None = None
-    branch: int | None = None
-
-
-class AskPreview(Ask, frozen=True, kw_only=True, tag="preview"):
-    """The pending distribution under a sampler that is being set."""
-
-    sampler: Sampler
-
-
-class AskReroll(Ask, frozen=True, kw_only=True, tag="reroll"):
-    """Draw a step `n` times with salts nobody uses: how often each token comes."""
-
-    n: int
-    step: int | None = None
-    branch: int | None = None
-
-
-class AskCondition(Ask, frozen=True, kw_only=True, tag="condition"):
-    """Whether a condition can be used with this model's tokens; the answer says why not."""
-
-    source: str
-
-
-AnyAsk = (
-    AskEvents | AskEncode | AskStacks | AskToken | AskWhatIf | AskPreview | AskReroll | AskCondition
-)
 
 # Viewer → hub ---------------------------------------------------------------------------------
 

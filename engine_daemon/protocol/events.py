@@ -14,10 +14,13 @@ from engine_daemon.protocol.packing import split, unpack_ints
 from engine_daemon.protocol.values import (
     CacheReport,
     Candidates,
+    ConditionValue,
     ModelInfo,
     PromptSpec,
+    PromptToken,
     Restored,
     Sampler,
+    StopReason,
     TokenIds,
     Wanted,
     Watched,
@@ -30,21 +33,6 @@ FORMAT = 1
 Phase = Literal["prefill", "decode"]
 How = Literal["greedy", "sampled", "forced"]
 StepStop = Literal["eos", "length", "context", "condition", "user"]
-StopReason = Literal[
-    "goal",
-    "pause",
-    "condition",
-    "timeout",
-    "eos",
-    "length",
-    "context",
-    "no_memory",
-    "error",
-    "engine_lost",
-    "disk_full",
-]
-ConditionValue = bool | int | float | str
-"""What an atom of a condition had where it stopped."""
 NO_OFFSET = 0xFFFFFFFF
 """In `PromptTokens.starts`/`ends`: normalisation leaves no place in the text for this token."""
 
@@ -107,6 +95,7 @@ class SessionSet(Event, frozen=True, kw_only=True, tag="SessionSet"):
     prompt: PromptSpec | None = None
     run_to: int | None = 0
     wanted: Wanted | None = None
+    score_prompt: bool = False
 
 
 class PromptSet(Event, frozen=True, kw_only=True, tag="PromptSet"):
@@ -132,7 +121,7 @@ class PromptSet(Event, frozen=True, kw_only=True, tag="PromptSet"):
     piece_len: bytes
     pieces: bytes
 
-    def tokens(self) -> "list[PromptToken]":
+    def tokens(self) -> list[PromptToken]:
         """The columns as rows; ValueError when they do not fit each other."""
         return [
             PromptToken(
@@ -153,17 +142,6 @@ class PromptSet(Event, frozen=True, kw_only=True, tag="PromptSet"):
                 strict=True,
             )
         ]
-
-
-class PromptToken(msgspec.Struct, frozen=True):
-    """One token of the prompt; it contributes `piece` to the text unless `added`."""
-
-    id: int
-    piece: bytes
-    special: bool
-    added: bool
-    start: int | None
-    end: int | None
 
 
 class PromptRejected(Event, frozen=True, kw_only=True, tag="PromptRejected"):
@@ -224,6 +202,40 @@ class Predicted(Event, frozen=True, kw_only=True, tag="Predicted"):
     work: Work
     restored: Restored | None = None
     watched: Watched | None = None
+
+
+class Prefilled(Event, frozen=True, kw_only=True, tag="Prefilled"):
+    """A chunk of a long sequence is read and more follow: `done` of `total` positions.
+
+    The times are this chunk's; the `Predicted` after the last chunk holds the sums.
+    """
+
+    done: int
+    total: int
+    forward_ms: float
+    waited_ms: float = 0.0
+
+
+class PromptScored(Event, frozen=True, kw_only=True, tag="PromptScored"):
+    """How likely each token of the prompt was, from the pass that read it.
+
+    One entry a prompt token: `logprobs` f32 (natural, raw; NaN = nothing came before it, so there
+    is none), `ranks` u32 (1 + number of strictly greater raw logits; 0 = none).
+    """
+
+    logprobs: bytes
+    ranks: bytes
+
+
+class NaiveMeasured(Event, frozen=True, kw_only=True, tag="NaiveMeasured"):
+    """One real forward without a cache over the first `length` tokens took `ms`.
+
+    `left` measurements of the same command are still to come.
+    """
+
+    length: int
+    ms: float
+    left: int = 0
 
 
 class Stepped(Event, frozen=True, kw_only=True, tag="Stepped"):
@@ -367,6 +379,9 @@ EVENTS: tuple[type[Event], ...] = (
     Switched,
     Recomputed,
     CacheReleased,
+    Prefilled,
+    PromptScored,
+    NaiveMeasured,
 )
 """Every kind of event; the codec and the golden files go by this table."""
 

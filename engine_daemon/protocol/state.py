@@ -23,6 +23,17 @@ class Place(Record, frozen=True, kw_only=True):
     total: int = 0
 
 
+class WeightsCheck(Record, frozen=True, kw_only=True):
+    """The parameters in memory as last summed. `same` as right after loading; `wall_ns` when,
+    `ms` how long it took; `running` while a check is under way."""
+
+    checksum: str
+    same: bool
+    wall_ns: int
+    ms: float
+    running: bool = False
+
+
 class EngineState(Record, frozen=True, kw_only=True):
     """The worker, as last heard. `done`/`total` are bytes of `stage` (0 = not known)."""
 
@@ -39,6 +50,7 @@ class EngineState(Record, frozen=True, kw_only=True):
     message: str = ""
     hint: str = ""
     pid: int | None = None
+    weights: WeightsCheck | None = None
 
 
 class SessionInfo(Record, frozen=True, kw_only=True):

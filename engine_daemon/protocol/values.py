@@ -10,6 +10,22 @@ import msgspec
 
 from engine_daemon.protocol.packing import split, unpack_floats, unpack_ints
 
+StopReason = Literal[
+    "goal",
+    "pause",
+    "condition",
+    "timeout",
+    "eos",
+    "length",
+    "context",
+    "no_memory",
+    "error",
+    "engine_lost",
+    "disk_full",
+]
+ConditionValue = bool | int | float | str
+"""What an atom of a condition had where it stopped."""
+
 
 class DroppedBy(IntEnum):
     """Which stage of the sampler took a candidate out (`Candidates.dropped_by`)."""
@@ -86,7 +102,8 @@ class ModelInfo(Record, frozen=True, kw_only=True):
 
     `layer_kinds` counts layers by kind (`full_attention`, `sliding_attention`,
     `linear_attention` …). `context_length` is in positions, `weights_bytes` are the bytes of the
-    parameters in memory.
+    parameters in memory. `weights_checksum` is of these bytes as they lay there right after loading
+    (None: the backend has none to sum).
     """
 
     name: str
@@ -102,6 +119,7 @@ class ModelInfo(Record, frozen=True, kw_only=True):
     weights_bytes: int
     weights_files: list[WeightsFile]
     load_s: float
+    weights_checksum: str | None = None
 
 
 class Candidates(Record, frozen=True, kw_only=True):
@@ -171,12 +189,14 @@ class Wanted(Record, frozen=True, kw_only=True):
 
 
 class Stops(Record, frozen=True, kw_only=True):
-    """What the worker asks at every step of a session. `watch` are u32 ids, `total_ms` (f32) the
-    times of the steps already done."""
+    """What the worker does for a session besides decoding. `conditions` are asked at every step,
+    `watch` are u32 ids it tells of, `total_ms` (f32) the times of the steps already done; `score`:
+    it tells how likely the prompt is."""
 
     conditions: list[ConditionSpec] = msgspec.field(default_factory=list)
     watch: bytes = b""
     total_ms: bytes = b""
+    score: bool = False
 
 
 class Watched(Record, frozen=True, kw_only=True):
@@ -215,6 +235,16 @@ class WatchedRow(msgspec.Struct, frozen=True):
     piece: bytes
 
 
+class CacheKind(Record, frozen=True, kw_only=True):
+    """What the layers of one kind hold. `growth`: `growing` with every token, `bounded` by a
+    window, or `fixed`."""
+
+    kind: str
+    layers: int
+    bytes: int
+    growth: Literal["growing", "bounded", "fixed"]
+
+
 class CacheReport(Record, frozen=True, kw_only=True):
     """What the session holds on the devices after the forward, from the real tensors.
 
@@ -222,8 +252,9 @@ class CacheReport(Record, frozen=True, kw_only=True):
     `fixed_bytes` recurrent and convolution state; `allocated_bytes` all buffers;
     `capacity_tokens` positions that fit in them; `limit_tokens` the session's limit. Beside them
     `parked_bytes` of branches that were left, `snapshot_bytes` to go back to, and `rows_bytes` of
-    logits of past steps (host memory, all sessions).
-    None where the backend cannot tell.
+    logits of past steps (host memory, all sessions). `kinds` the same bytes by kind of layer.
+    `device_used_bytes` of `device_total_bytes` are taken on the device by this process, weights
+    included. None where the backend cannot tell.
     """
 
     mode: Literal["kv", "none"]
@@ -236,6 +267,9 @@ class CacheReport(Record, frozen=True, kw_only=True):
     parked_bytes: int | None = None
     snapshot_bytes: int | None = None
     rows_bytes: int | None = None
+    kinds: list[CacheKind] | None = None
+    device_used_bytes: int | None = None
+    device_total_bytes: int | None = None
 
 
 class Restored(Record, frozen=True, kw_only=True):
@@ -285,3 +319,14 @@ class StepFigures(Record, frozen=True, kw_only=True):
     tail_prob: float
     picked: TokenFigure
     draw: float | None = None
+
+
+class PromptToken(msgspec.Struct, frozen=True):
+    """One token of the prompt; it contributes `piece` to the text unless `added`."""
+
+    id: int
+    piece: bytes
+    special: bool
+    added: bool
+    start: int | None
+    end: int | None

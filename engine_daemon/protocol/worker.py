@@ -28,7 +28,7 @@ class EngineOptions(Record, frozen=True, kw_only=True):
     `devices` empty = choose. `max_context` None = the model's. `rows_bytes`: how much host memory
     logits rows of past steps may take; `cache_bytes`: the budget of caches on the device;
     `snapshot_every`: steps between two snapshots of state that cannot be cropped. None = a
-    default.
+    default. `verify`: hash the weights files.
     """
 
     backend: str = "hf"
@@ -42,6 +42,7 @@ class EngineOptions(Record, frozen=True, kw_only=True):
     rows_bytes: int | None = None
     cache_bytes: int | None = None
     snapshot_every: int | None = None
+    verify: bool = False
 
 
 # Any child → hub ------------------------------------------------------------------------------
@@ -77,7 +78,8 @@ class OpenSession(Message, frozen=True, kw_only=True):
 
     Answered by the event `Predicted`. `step` = number of `ids`. `restored` true after a restart:
     the `Predicted` then says what it cost. `salt` as in `SamplerSet`. `stands` false: a `Go`
-    follows, the session does not stand at its first distribution.
+    follows, the session does not stand at its first distribution. With `stops.score`,
+    `PromptScored` comes before the `Predicted`.
     """
 
     session: str
@@ -98,15 +100,19 @@ class OpenSession(Message, frozen=True, kw_only=True):
 
 
 class Go(Message, frozen=True, kw_only=True):
-    """Commit until pending at `step` (None: until something stops it); ends with `Stopped`."""
+    """Commit until pending at `step` (None: until something stops it); ends with `Stopped`.
+
+    `read`: stand already when so many positions of a long sequence are read."""
 
     session: str
     step: int | None
     cause: bytes | None = None
+    read: int | None = None
 
 
 class Halt(Message, frozen=True, kw_only=True):
-    """Stand at the next pending step; `Stopped` with this reason follows if it was running."""
+    """Stand at the next pending step, or after the chunk that is being read; `Stopped` with
+    this reason follows if it was running. Measurements that are left are dropped."""
 
     session: str
     cause: bytes | None = None
@@ -185,6 +191,18 @@ class AskRow(Message, frozen=True, kw_only=True):
     n: int | None = None
 
 
+class Measure(Message, frozen=True, kw_only=True):
+    """Forwards without cache over the first `lengths` tokens: one `NaiveMeasured` each."""
+
+    session: str
+    lengths: list[int]
+    cause: bytes | None = None
+
+
+class SumWeights(Message, frozen=True, kw_only=True):
+    """Sum the parameters in memory. Answered by `WeightsSummed`."""
+
+
 class Drop(Message, frozen=True, kw_only=True):
     """Forget the session and give its memory back."""
 
@@ -237,6 +255,13 @@ class LoadFailed(Message, frozen=True, kw_only=True):
     code: str
     message: str
     hint: str = ""
+
+
+class WeightsSummed(Message, frozen=True, kw_only=True):
+    """The parameters in memory now; `checksum` None: this backend has none."""
+
+    checksum: str | None
+    ms: float
 
 
 class EventOut(Message, frozen=True, kw_only=True):
@@ -340,6 +365,8 @@ TO_CHILD: dict[str, type[Message]] = {
     "ask_row": AskRow,
     "seen": Seen,
     "dump_stacks": DumpStacks,
+    "measure": Measure,
+    "sum_weights": SumWeights,
     "load_tokenizer": LoadTokenizer,
     "encode": Encode,
     "resolve": Resolve,
@@ -357,5 +384,6 @@ FROM_CHILD: dict[str, type[Message]] = {
     "tokenizer_ready": TokenizerReady,
     "encoded": Encoded,
     "resolved": Resolved,
+    "weights_summed": WeightsSummed,
 }
 """The header's `t` and the body it announces, each way on the inner socket."""

@@ -21,11 +21,13 @@ from engine_daemon.protocol.events import (
     EngineStarted,
     Event,
     How,
+    NaiveMeasured,
     Opened,
     Predicted,
+    Prefilled,
     PromptRejected,
+    PromptScored,
     PromptSet,
-    PromptToken,
     Recomputed,
     Reopened,
     SamplerSet,
@@ -36,13 +38,16 @@ from engine_daemon.protocol.events import (
     UnknownEvent,
     WatchSet,
 )
-from engine_daemon.protocol.packing import pack_ints, unpack_ints
+from engine_daemon.protocol.packing import pack_ints, unpack_floats, unpack_ints
 from engine_daemon.protocol.state import Place, SessionWord
+from engine_daemon.protocol.values import PromptToken
 from engine_daemon.recording.paths import Paths, how_of
 
 _ENDS: Final = ("eos", "length", "context")
 _MOVING: Final = ("open", "run_to", "force", "force_text", "resample")
 """Commands after which the session runs until `Stopped`."""
+_CACHE_GONE: Final = ("no_memory", "error", "engine_lost")
+"""Reasons to stop after which what was read of a long sequence is read again."""
 _LOST_ROWS_LIMIT: Final = 1_000_000
 """More lost steps than this in one hole are a broken number, not a hole."""
 
@@ -70,6 +75,9 @@ class Columns(Paths):
         conditions: in force by number, `disabled` those of them that were given up and why.
         watch: the watched tokens; None when nobody watches any.
         fired: (step, number) of every stop at a condition; the step it was true of.
+        scored: how likely the prompt was; `prompt_scores` has it as lists.
+        naive: (length, ms) of each forward without cache that was measured.
+        measuring: measurements still to come.
         complete: False when events were skipped, so that rows may be missing numbers.
     """
 
@@ -95,6 +103,11 @@ class Columns(Paths):
         self._running = False
         self._predicted_once = False
         self._prompt_tokens: list[PromptToken] | None = None
+        self.scored: PromptScored | None = None
+        self._prompt_scores: tuple[list[float], list[int]] = ([], [])
+        self.naive: list[tuple[int, float]] = []
+        self.measuring = 0
+        self._read: Prefilled | None = None
 
     def __bool__(self) -> bool:
         """True also before the first step: a session without steps is a session."""
@@ -120,6 +133,8 @@ class Columns(Paths):
             raise GapError(self.next, seq)
         if isinstance(event, PromptSet):
             _check(event)
+        if isinstance(event, PromptScored) and not _same_length(event):
+            raise WireError("bad_body", "columns of PromptScored do not fit")
         self.next = seq + 1
         if not isinstance(event, UnknownEvent):
             self._fold(seq, event)
@@ -142,6 +157,16 @@ class Columns(Paths):
                 self.engine, self.lost = event, None
             case EngineLost():
                 self.lost = event
+                self._read, self.measuring = None, 0
+            case Prefilled():
+                self._read = event
+            case PromptScored(logprobs=logprobs, ranks=ranks):
+                self.scored = event
+                self._prompt_scores = unpack_floats("f", logprobs), unpack_ints("I", ranks)
+            case NaiveMeasured():
+                self.naive.append((event.length, event.ms))
+                # One that was under way when the rest was cancelled still comes.
+                self.measuring = event.left if self.measuring else 0
             case SessionSet():
                 self.limits = event
             case PromptSet():
@@ -161,6 +186,8 @@ class Columns(Paths):
                 self._running = False
                 self.stop = event if event.branch == self.branch else self.stop
                 self._note_fired(event)
+                if event.reason in _CACHE_GONE:
+                    self._read, self.measuring = None, 0
             case ConditionAdded() | ConditionRemoved() | ConditionDisabled() | ConditionRejected():
                 self._condition(event)
             case WatchSet():
@@ -169,16 +196,24 @@ class Columns(Paths):
                 self._branch(event)
             case Switched():
                 self._switch(event)
-            case CacheReleased() | Recomputed():
+            case CacheReleased(why=why):
+                if why == "cache":
+                    self._read = None
+            case Recomputed():
                 pass
             case Closed():
                 self.closed, self._running = True, False
             case Reopened():
                 self.closed, self._running = False, False
+                self._read, self.measuring = None, 0
             case _:
                 raise AssertionError(f"no arm for {type(event).__name__}")
 
     def _command(self, event: Commanded) -> None:
+        if event.op == "measure_naive":
+            self.measuring = event.goal or 1
+        elif event.op == "pause":
+            self.measuring = 0
         if event.op in _MOVING:
             self.goal = event.goal
             self._running = not (event.op == "open" and event.goal == 0)
@@ -190,6 +225,7 @@ class Columns(Paths):
             self.strays += 1
             return
         self.go_to(event.parent)
+        self._read, self.measuring = None, 0
         low = self.start(event.parent)
         if event.step < low or (event.step > len(self) and not self._fill(event.step)):
             self.strays += 1
@@ -198,6 +234,7 @@ class Columns(Paths):
 
     def _switch(self, event: Switched) -> None:
         if self.has_branch(event.branch):
+            self._read, self.measuring = None, 0
             self.go_to(event.branch)
         else:
             self.strays += 1
@@ -230,6 +267,7 @@ class Columns(Paths):
             return
         self.pending, self.seq_pending = event, seq
         self._predicted_once = True
+        self._read = None
 
     def _step(self, seq: int, event: Stepped) -> None:
         if event.branch != self.branch or event.step < len(self) or not self._fill(event.step):
@@ -260,6 +298,9 @@ class Columns(Paths):
     def place(self) -> Place:
         """Where the session stands or is under way to: `step` is the next one to be picked."""
         step = len(self)
+        if self._read is not None:
+            done, total = self._read.done, self._read.total
+            return Place(kind="prefill", branch=self.branch, step=step, done=done, total=total)
         if not self._predicted_once:
             return Place()
         if self.pending is None and self.last_stop in _ENDS:
@@ -274,9 +315,11 @@ class Columns(Paths):
             return "closed"
         kind = self.place.kind
         if kind == "waiting":
-            return "waiting"
+            return "waiting" if self.stop is None else "paused"
         if self._running:
             return "running"
+        if kind == "prefill" and self.stop is None:
+            return "waiting"
         return "ended" if kind == "ended" else "paused"
 
     # The path ---------------------------------------------------------------------------------
@@ -292,6 +335,12 @@ class Columns(Paths):
     def prompt_ids(self) -> list[int]:
         """The prompt's ids; empty before there is a prompt."""
         return [] if self.prompt is None else unpack_ints("I", self.prompt.ids)
+
+    @property
+    def prompt_scores(self) -> tuple[list[float], list[int]]:
+        """Log-probability (NaN: none) and rank (0: none) of each prompt token; empty lists when
+        the prompt was not scored."""
+        return self._prompt_scores
 
     def path_ids(self) -> list[int]:
         """Every id of the sequence: the prompt's, then the generated ones (`NO_ID`: lost)."""
@@ -326,3 +375,7 @@ def _check(prompt: PromptSet) -> None:
         wrong = ["pieces"]
     if wrong:
         raise WireError("bad_body", f"columns of PromptSet do not fit: {', '.join(wrong)}")
+
+
+def _same_length(scored: PromptScored) -> bool:
+    return len(scored.logprobs) == len(scored.ranks) and len(scored.ranks) % 4 == 0

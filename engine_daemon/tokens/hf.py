@@ -90,10 +90,23 @@ class HfTokenizer:
         encoding = reader.tokenizer.encode(text, add_special_tokens=False)
         before, after = ([], []) if source.chat else _around(encoding, reader)
         ids = encoding.ids
+        self._only_text(ids)
         ms = (time.perf_counter() - started) * 1e3
         aligned = align(text, ids, encoding.offsets, reader.vocabulary, reader.written)
         ids = [reader.real.get(i, i) for i in ids] if reader.real else ids
         return self._tokenised(source, aligned, (before, ids, after), ms)
+
+    def _only_text(self, ids: Sequence[int]) -> None:
+        """InspectError when the prompt asks for something to be seen or heard."""
+        media = self._settings.media
+        found = next((i for i in ids if i in media), None) if media else None
+        if found is not None:
+            raise InspectError(
+                f"the prompt holds {self._names([found])[0]}, which stands for an image, a video "
+                "or a sound: not supported",
+                "Only text is read; --no-specials keeps the mark as text",
+                code="not_supported",
+            )
 
     def _tokenised(self, source: Source, aligned: Aligned, parts: _Parts, ms: float) -> Tokenised:
         before, ids, after = parts

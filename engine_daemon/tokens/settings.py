@@ -21,9 +21,16 @@ _CONTEXT_KEYS: Final = (
 """Names that model families give their number of positions."""
 
 
+_MEDIA_KEYS: Final = tuple(
+    f"{kind}_token_{what}" for kind in ("image", "video", "audio") for what in ("id", "index")
+)
+"""Where config.json names the tokens in whose place a model would put what it sees or hears."""
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`specials`: special tokens by role (`bos_token` …); `template`: source of the chat template.
+    """`specials`: special tokens by role (`bos_token` …); `template`: source of the chat template;
+    `media`: ids that stand for an image, a video or a sound.
 
     `add_bos_token` and its like are not read: beside a tokenizer.json, transformers ignores them.
     """
@@ -31,15 +38,18 @@ class Settings:
     specials: dict[str, str]
     template: str | None
     context_length: int | None
+    media: frozenset[int] = frozenset()
 
 
 def read_settings(model_dir: Path) -> Settings:
     """The settings in `model_dir`; InspectError (exit 3) for a file that cannot be used."""
     config = _read_json(model_dir / "tokenizer_config.json")
+    model = _read_json(model_dir / "config.json")
     return Settings(
         specials=_specials(config),
         template=_template(model_dir / "chat_template.jinja", config),
-        context_length=_context_length(_read_json(model_dir / "config.json")),
+        context_length=_context_length(model),
+        media=frozenset(x for key in _MEDIA_KEYS if isinstance(x := model.get(key), int)),
     )
 
 

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from engine_daemon.protocol.events import ConditionValue
 from engine_daemon.protocol.packing import unpack_floats, unpack_ints
-from engine_daemon.protocol.values import ConditionSpec, Stops
-from engine_daemon.worker.decode import Append, DecodeSession, Engine, Prediction
+from engine_daemon.protocol.values import ConditionSpec, ConditionValue, Stops
+from engine_daemon.worker.decode import DecodeSession, Engine
+from engine_daemon.worker.outcomes import Append, Prediction
 
 if TYPE_CHECKING:  # the parser is loaded when there is a condition: it costs 0.1 s
     from engine_daemon.conditions.evaluating import Evaluator

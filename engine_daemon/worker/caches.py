@@ -19,6 +19,7 @@ from transformers.cache_utils import (
 
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.protocol.values import CacheReport
+from engine_daemon.worker.cache_kinds import by_kind
 from engine_daemon.worker.going_back import GoesBack
 from engine_daemon.worker.tails import storage_bytes
 
@@ -176,8 +177,10 @@ def state_tensors(layer: object) -> Iterator[Tensor]:
 class HfCache(GoesBack):
     """The cache of one session. In mode `none` it remembers the ids and keeps no tensors.
 
-    `make_layers` gives empty layers, which hold nothing before their first forward.
-    `position_bytes`: what a position takes in the growing layers, before there are any tensors.
+    `make_layers` gives empty layers, which hold nothing before their first forward;
+    `position_bytes`: what a position takes in the growing layers, before there are any tensors;
+    `device_bytes`: what this process takes on the device, of all there is (None where nobody
+    counts).
     """
 
     def __init__(
@@ -186,8 +189,10 @@ class HfCache(GoesBack):
         make_layers: Callable[[], TransformersCache],
         snapshot_every: int | None = None,
         position_bytes: int = 0,
+        device_bytes: Callable[[], tuple[int | None, int | None]] = lambda: (None, None),
     ) -> None:
         super().__init__(mode, make_layers, snapshot_every, position_bytes)
+        self._device_bytes = device_bytes
 
     def check(self) -> None:
         """InspectError (`engine`) when a failed forward left the cache unusable."""
@@ -232,6 +237,7 @@ class HfCache(GoesBack):
         windows = [t for layer in others for t in layer_tensors(layer)]
         states = [t for layer in others for t in state_tensors(layer)]
         buffers = [t for layer in growing if layer.is_initialized for t in layer.buffers()]
+        used, total = self._device_bytes()
         return CacheReport(
             mode=self.mode,
             tokens=self.tokens if self.mode == "kv" else 0,
@@ -242,6 +248,9 @@ class HfCache(GoesBack):
             limit_tokens=limit_tokens,
             parked_bytes=self.parked_bytes(),
             snapshot_bytes=self.snapshots.bytes,
+            kinds=by_kind(self.layers.layers) if self.mode == "kv" else None,
+            device_used_bytes=used,
+            device_total_bytes=total,
         )
 
     def free(self) -> None:

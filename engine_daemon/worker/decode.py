@@ -4,90 +4,37 @@ Whoever drives it decides: one step, on and on, or not at all. Works with any ba
 torch, no sockets and nothing of other sessions.
 """
 
-import hashlib
-import struct
 import time
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 import msgspec
 
+from engine_daemon.errors import Exit, InspectError
 from engine_daemon.protocol.events import Phase
-from engine_daemon.protocol.packing import pack_floats, pack_ints, unpack_ints
+from engine_daemon.protocol.packing import unpack_ints
 from engine_daemon.protocol.pieces import PieceTable
-from engine_daemon.protocol.values import (
-    CacheReport,
-    Candidates,
-    Restored,
-    Sampler,
-    Watched,
-    Work,
-)
+from engine_daemon.protocol.values import CacheReport, Restored, Sampler, Work
 from engine_daemon.protocol.worker import Move, OpenSession
 from engine_daemon.worker.backends.base import (
     Backend,
-    Choice,
-    Evaluation,
     Forward,
     Loaded,
-    Report,
+    ScoresPrompt,
     SessionCache,
 )
 from engine_daemon.worker.budget import Frugal
 from engine_daemon.worker.kept_rows import KeptRows, PathKey
-
-OwnStop = Literal["eos", "length", "context"]
-"""What ends a sequence by itself."""
-
-
-def draw(seed: int, salt: int, step: int) -> float:
-    """The uniform number of a step: a function of these three and of nothing that went before."""
-    digest = hashlib.sha256(struct.pack("<QQQ", seed, salt, step)).digest()
-    return (int.from_bytes(digest[:8], "big") >> 11) / (1 << 53)
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """A distribution under one sampler, as it is told. Naming candidates is a cost of looking."""
-
-    evaluation: Evaluation
-    report: Report
-    candidates: Candidates
-    evaluate_ms: float
-    probe_ms: float
-    watched: Watched | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Prediction:
-    """A distribution that exists and from which nothing is picked yet."""
-
-    step: int
-    phase: Phase
-    position: int
-    forward: Forward
-    look: Look
-    tokenize_ms: float
-    waited_ms: float
-    after_pause: bool
-    cache: CacheReport
-    work: Work
-    restored: Restored | None
-
-
-@dataclass(frozen=True, slots=True)
-class Append:
-    """A token that has become part of the sequence. `stop`: what this step ends by itself."""
-
-    step: int
-    choice: Choice
-    piece: bytes
-    special: bool
-    pick_ms: float
-    append_ms: float
-    total_ms: float
-    stop: OwnStop | None
+from engine_daemon.worker.outcomes import (
+    Append,
+    Look,
+    OwnStop,
+    Prediction,
+    draw,
+    named,
+    watched_in,
+)
+from engine_daemon.worker.prefill import CHUNK, Chunk, PromptScores, Reading
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +53,8 @@ class DecodeSession:
 
     `pending` is the prediction at the end of the sequence, if one exists; `ended` why the last
     step ended it. `watch` are ids whose numbers every distribution tells. `waited_ms` and
-    `after_pause` are the driver's, told with the next forward.
+    `after_pause` are the driver's, told with the next forward. `scores` are of the prompt, from
+    when it is read to when the driver takes them.
     """
 
     def __init__(self, engine: Engine, order: OpenSession) -> None:
@@ -134,6 +82,11 @@ class DecodeSession:
         self._key = PathKey(self.id, self.path)
         self._moved = self._recall = False
         self._unread = 0
+        self._back: Restored | None = None
+        self._reading: Reading | None = None
+        scoring = order.stops is not None and order.stops.score
+        self._scoring = PromptScores() if scoring else None
+        self.scores: PromptScores | None = None
         self.used_ns = 0
 
     @property
@@ -160,7 +113,13 @@ class DecodeSession:
         """Positions the next forward reads, going back not counted."""
         if self._recall and self._engine.rows.get(self._key.key) is not None:
             return 0
-        return max(0, len(self.path) - self._held)
+        left = max(0, len(self.path) - self._held)
+        return min(left, CHUNK) if self._order.cache_mode == "kv" else left
+
+    @property
+    def reading(self) -> int | None:
+        """Positions read of a sequence that is not read to its end; None when none is under way."""
+        return self._held if self._reading is not None else None
 
     def prepare(self) -> None:
         """Have a cache, be it empty, before the next forward."""
@@ -171,11 +130,18 @@ class DecodeSession:
         """True when the model has such a token."""
         return 0 <= token_id < self._engine.loaded.model.vocabulary
 
-    def steps(self) -> Generator[Prediction | Append, int | None, None]:
-        """Forward, append, forward … After a Prediction, send the id to force or None to pick."""
+    def steps(self) -> Generator[Prediction | Append | Chunk, int | None, None]:
+        """Forward, append, forward … After a Prediction, send the id to force or None to pick.
+
+        What is longer than a chunk is read in chunks, each but the last yielded as it is done.
+        """
         while True:
             if self.pending is None:
-                self.pending = self._recalled() or self._read()
+                self.pending = self._recalled()
+            if self.pending is None:
+                while self._chunk_size():
+                    yield self._read_chunk()
+                self.pending = self._read()
             forced = yield self.pending
             yield self._append(self.pending, forced)
 
@@ -194,6 +160,7 @@ class DecodeSession:
         self._key = PathKey(self.id, self.path)
         self._moved = self._recall = True
         self._unread = 0
+        self._back = self._reading = None
 
     def make_row(self, ids: list[int]) -> Restored:
         """Make and keep the row after the prompt and `ids`; the sequence stays as it is."""
@@ -202,18 +169,35 @@ class DecodeSession:
         assert self._cache is not None
         self._moved = True
         back = self._cache.go_back(path[:-1])
-        forward = self._engine.backend.forward(path[back.position :], self._cache)
-        self._engine.rows.keep(PathKey(self.id, path).key, forward.distribution)
+        forward, read = self._engine.backend.forward, Reading()
+        at = back.position
+        while size := self._size_of_chunk(len(path) - at):
+            read.add(forward(path[at : at + size], self._cache), 0.0)
+            at += size
+        last = read.whole(forward(path[at:], self._cache))
+        self._engine.rows.keep(PathKey(self.id, path).key, last.distribution)
         ms = (time.monotonic_ns() - started) / 1e6
-        return Restored(method=back.method or "prefill", replayed=forward.processed, ms=ms)
+        return Restored(method=back.method or "prefill", replayed=last.processed, ms=ms)
 
     def give_back(self) -> None:
         """Free the cache; the next forward reads the whole sequence again."""
         if self._cache is not None:
             self._cache.free()
         self._cache = None
-        self._restoring = self._restoring or self._held > 0 or self.step > 0
+        begun = self._held > 0 and self._reading is None
+        self._restoring = self._restoring or begun or self.step > 0
         self._held = 0
+        self._back = self._reading = None
+        if self._scoring is not None:
+            self._scoring = PromptScores()
+
+    def measure_naive(self, length: int) -> float:
+        """Milliseconds of one forward without a cache over the first `length` tokens."""
+        cache = self._engine.backend.new_cache("none")
+        try:
+            return self._engine.backend.forward(self.path[:length], cache).ms
+        finally:
+            cache.free()
 
     def _recalled(self) -> Prediction | None:
         """Right after a move: the distribution from its row, where that is held. No forward."""
@@ -243,28 +227,76 @@ class DecodeSession:
         report = self._cache.report(self._order.limit_tokens)
         return msgspec.structs.replace(report, rows_bytes=self._engine.rows.bytes)
 
-    def _go_back(self, cache: SessionCache) -> Restored | None:
+    def _go_back(self) -> None:
         """After a move: hold what can be held of the path; what is read again counts for it."""
+        if not self._moved:
+            return
         self._moved = False
+        if self._scoring is not None:
+            self.give_back()  # every token of the prompt is to be seen in passing
+        self.prepare()
+        assert self._cache is not None
         started = time.monotonic_ns()
-        back = cache.go_back(self.path[:-1])
+        back = self._cache.go_back(self.path[:-1])
         self._held = back.position
-        if back.method is None:
-            return None
-        replayed = len(self.path) - back.position - self._unread
-        ms = (time.monotonic_ns() - started) / 1e6
-        return Restored(method=back.method, replayed=replayed, ms=ms)
+        if back.method is not None:
+            replayed = len(self.path) - back.position - self._unread
+            ms = (time.monotonic_ns() - started) / 1e6
+            self._back = Restored(method=back.method, replayed=replayed, ms=ms)
 
-    def _read(self) -> Prediction:
-        backend = self._engine.backend
+    def _size_of_chunk(self, left: int) -> int:
+        """How much of `left` positions to read first; 0 = one forward takes all of it.
+
+        Without a cache nothing can be in parts. A single position is never left over: a forward
+        of one is a step.
+        """
+        if self._order.cache_mode == "none" or left <= CHUNK:
+            return 0
+        return CHUNK if left > CHUNK + 1 else CHUNK - 1
+
+    def _chunk_size(self) -> int:
+        self._go_back()
+        return self._size_of_chunk(len(self.path) - self._held)
+
+    def _read_chunk(self) -> Chunk:
+        forward = self._forward(self._chunk_size())
+        if self._reading is None:
+            self._reading = Reading()
+        waited_ms, self.waited_ms = self.waited_ms, 0.0
+        self._reading.add(forward, waited_ms)
+        return Chunk(self.step, self._held, len(self.path), forward.ms, waited_ms)
+
+    def _forward(self, count: int) -> Forward:
+        """Read the next `count` tokens, and how likely those of the prompt were if that is asked
+        for."""
+        backend, begin = self._engine.backend, self._held
         self.prepare()
         assert self._cache is not None
         self.used_ns = time.monotonic_ns()
-        back = self._go_back(self._cache) if self._moved else None
-        phase: Phase = "decode" if self._held else "prefill"
-        forward = backend.forward(self.path[self._held :], self._cache)
-        self._held = position = len(self.path)
-        self._unread = 0
+        ids = self.path[begin : begin + count]
+        if self._scoring is None:
+            forward = backend.forward(ids, self._cache)
+        elif isinstance(backend, ScoresPrompt):
+            targets = self.path[begin + 1 : min(begin + count + 1, self._first)]
+            scored = backend.score(ids, self._cache, targets)
+            self._scoring.add(scored.logprobs, scored.ranks)
+            forward = scored.forward
+        else:
+            raise InspectError(
+                f"the engine {backend.name} cannot score a prompt",
+                exit_code=Exit.ENGINE,
+                code="not_supported",
+            )
+        self._held += len(ids)
+        return forward
+
+    def _read(self) -> Prediction:
+        phase: Phase = "decode" if self._held and self._reading is None else "prefill"
+        forward = self._forward(len(self.path) - self._held)
+        if self._reading is not None:
+            forward = self._reading.whole(forward)
+            self.waited_ms += self._reading.waited_ms
+        position, back = len(self.path), self._back
         restored = Restored(method="prefill", replayed=forward.processed, ms=forward.ms)
         if back is not None:
             restored = msgspec.structs.replace(back, ms=back.ms + forward.ms)
@@ -278,9 +310,12 @@ class DecodeSession:
             waited_ms=self.waited_ms,
             after_pause=self.after_pause,
             cache=self._report(),
-            work=backend.work(forward.processed, position),
+            work=self._engine.backend.work(forward.processed, position),
             restored=restored if self._restoring or back is not None else None,
         )
+        self.scores, self._scoring = self._scoring or self.scores, None
+        self._back = self._reading = None
+        self._unread = 0
         self._tokenize_ms = self.waited_ms = 0.0
         self._restoring = self.after_pause = False
         self.ended = None
@@ -296,7 +331,7 @@ class DecodeSession:
         evaluated = time.monotonic_ns()
         report = evaluation.report(self._order.candidates)
         candidates = named(report, self._engine.table)
-        watched = _watched(evaluation, filter(self.knows, self.watch), self._engine.table)
+        watched = watched_in(evaluation, filter(self.knows, self.watch), self._engine.table)
         return Look(
             evaluation=evaluation,
             report=report,
@@ -343,32 +378,3 @@ class DecodeSession:
             return "length"
         full = self._room is not None and len(self.path) >= self._room
         return "context" if full else None
-
-
-def _watched(evaluation: Evaluation, ids: Iterable[int], table: PieceTable) -> Watched | None:
-    """What these tokens have in this distribution; None where nobody watches any."""
-    rows = [evaluation.forced(token_id) for token_id in ids]
-    if not rows:
-        return None
-    pieces = [table.piece(row.id) for row in rows]
-    return Watched(
-        ids=pack_ints("I", [row.id for row in rows]),
-        logit=pack_floats("f", [row.logit for row in rows]),
-        rank=pack_ints("I", [row.rank for row in rows]),
-        piece_len=pack_ints("H", map(len, pieces)),
-        pieces=b"".join(pieces),
-    )
-
-
-def named(report: Report, table: PieceTable) -> Candidates:
-    """The report's candidates with the bytes that name them."""
-    pieces = [table.piece(i) for i in report.ids]
-    return Candidates(
-        ids=pack_ints("I", report.ids),
-        logit=pack_floats("f", report.logits),
-        final_logprob=pack_floats("f", report.final_logprobs),
-        dropped_by=bytes(report.dropped_by),
-        special=bytes(map(table.is_special, report.ids)),
-        piece_len=pack_ints("H", map(len, pieces)),
-        pieces=b"".join(pieces),
-    )

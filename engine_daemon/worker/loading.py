@@ -60,7 +60,10 @@ def load_model(
     _check_memory(checkpoint, config, dtype, device)
     progress("load", 0, checkpoint.size)
     sizes = {name: size for shard in checkpoint.shards for name, size in shard.tensors.items()}
-    with _plain_errors(checkpoint), loading_progress(progress, sizes, "load", checkpoint.size):
+    progress_of = loading_progress(
+        progress, sizes, "load", checkpoint.size, shard_stages(checkpoint)
+    )
+    with _plain_errors(checkpoint), progress_of:
         model, info = AutoModelForCausalLM.from_pretrained(
             str(checkpoint.folder),
             config=config,
@@ -167,16 +170,21 @@ def _plain_errors(checkpoint: Checkpoint) -> Iterator[None]:
 
 @contextmanager
 def loading_progress(
-    progress: ProgressFn, sizes: dict[str, int], stage: str, total: int
+    progress: ProgressFn,
+    sizes: dict[str, int],
+    stage: str,
+    total: int,
+    stages: dict[str, str] | None = None,
 ) -> Iterator[None]:
     """Within, transformers' own walk over the parameters is reported as bytes of `total`.
 
     `sizes` are bytes by tensor name; where names do not match, each counts an equal share.
+    `stages` the stage to name instead while a tensor is loaded, by its name.
     """
 
     def hook(factory: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if kwargs.get("desc") == "Loading weights" and args:
-            return _counted(list(args[0]), progress, sizes, stage, total)
+            return _counted(list(args[0]), progress, sizes, stage, total, stages or {})
         return factory(*args, **kwargs)
 
     bars = hf_logging.is_progress_bar_enabled()
@@ -196,12 +204,34 @@ def _counted(
     sizes: dict[str, int],
     stage: str,
     total: int,
+    stages: dict[str, str],
 ) -> Iterator[tuple[str, Any]]:
     share = total // max(1, len(items))
     done = said = 0
     for item in items:
         yield item
         done = min(total, done + sizes.get(item[0], share))
-        if done - said >= total // 100:
+        before, stage = stage, stages.get(item[0], stage)
+        if done - said >= total // 100 or stage != before:
             progress(stage, done, total)
             said = done
+
+
+def shard_stages(checkpoint: Checkpoint) -> dict[str, str]:
+    """What the stage is called while a tensor is loaded: which of several files it lies in."""
+    count = len(checkpoint.shards)
+    if count < 2:
+        return {}
+    return {
+        name: f"load {number}/{count}"
+        for number, shard in enumerate(checkpoint.shards, 1)
+        for name in shard.tensors
+    }
+
+
+def device_bytes(device: torch.device) -> tuple[int | None, int | None]:
+    """Bytes this process takes on the device, and all there are; None where nobody counts."""
+    if device.type != "cuda":
+        return None, None
+    total = torch.cuda.get_device_properties(device).total_memory
+    return torch.cuda.memory_reserved(device), int(total)

@@ -31,14 +31,17 @@ from engine_daemon.protocol.worker import (
     Pieces,
     Progress,
     Stacks,
+    SumWeights,
+    WeightsSummed,
 )
 from engine_daemon.version import version
 from engine_daemon.worker.backends import make_backend
-from engine_daemon.worker.backends.base import ChecksTokenizer
+from engine_daemon.worker.backends.base import ChecksTokenizer, HasWeights
 from engine_daemon.worker.budget import limit_of
 from engine_daemon.worker.decode import Engine
 from engine_daemon.worker.kept_rows import KeptRows
-from engine_daemon.worker.turns import Turns, one_line
+from engine_daemon.worker.telling import one_line
+from engine_daemon.worker.turns import Turns
 
 _LINGER_MS: Final = 2000
 _PROGRESS_S: Final = 0.05
@@ -76,6 +79,10 @@ class Link:
             except zmq.Again:
                 return list(self._inbox)
             self._arrived(frames)
+
+    def look(self) -> None:
+        """Answer requests for stacks that have arrived."""
+        self.coming()
 
     def take(self, *, wait: bool) -> list[Message]:
         """All that has arrived; with `wait`, at least one message."""
@@ -187,8 +194,22 @@ def serve(link: Link, engine: Engine) -> None:
     turns = Turns(engine, link.send, link.coming, link.send)
     while True:
         for message in link.take(wait=not turns.ready()):
-            turns.handle(message)
+            if isinstance(message, SumWeights):
+                summed = sum_weights(engine, link)
+                link.send(summed)
+                turns.waited(summed.ms)
+            else:
+                turns.handle(message)
         turns.turn()
+
+
+def sum_weights(engine: Engine, link: Link) -> WeightsSummed:
+    """The checksum of the parameters in memory now; the socket is looked at meanwhile."""
+    started = time.monotonic_ns()
+    checksum = None
+    if isinstance(engine.backend, HasWeights):
+        checksum = engine.backend.sum_weights(lambda *_: link.look())
+    return WeightsSummed(checksum=checksum, ms=(time.monotonic_ns() - started) / 1e6)
 
 
 def stacks() -> str:

@@ -13,8 +13,9 @@ from engine_daemon.protocol.pieces import PieceTable
 from engine_daemon.protocol.values import StepFigures, TokenFigure
 from engine_daemon.protocol.worker import AskRow, RowAnswer
 from engine_daemon.worker.backends.base import Choice, Evaluation
-from engine_daemon.worker.decode import DecodeSession, Engine, draw, named
+from engine_daemon.worker.decode import DecodeSession, Engine
 from engine_daemon.worker.kept_rows import PathKey
+from engine_daemon.worker.outcomes import draw, named
 
 _MOST_TOLD: Final = 256
 """Different tokens that a count of draws lists, the frequent ones first."""

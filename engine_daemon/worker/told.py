@@ -3,22 +3,28 @@
 Knows the shape of events; nothing of when they are sent.
 """
 
+import math
 import time
 from typing import Literal, TypedDict
 
 from engine_daemon.protocol.events import (
     CacheReleased,
     ConditionDisabled,
+    NaiveMeasured,
     Predicted,
+    Prefilled,
+    PromptScored,
     Recomputed,
     Stepped,
     StepStop,
     Stopped,
-    StopReason,
 )
-from engine_daemon.protocol.values import Restored
+from engine_daemon.protocol.packing import pack_floats, pack_ints
+from engine_daemon.protocol.values import Restored, StopReason
 from engine_daemon.worker.breakpoints import Disabled, Fired
-from engine_daemon.worker.decode import Append, DecodeSession, Prediction
+from engine_daemon.worker.decode import DecodeSession
+from engine_daemon.worker.outcomes import Append, Prediction
+from engine_daemon.worker.prefill import Chunk, PromptScores
 
 
 class _Stamp(TypedDict):
@@ -54,6 +60,34 @@ def predicted(branch: int, it: Prediction, cause: bytes | None) -> Predicted:
         restored=it.restored,
         watched=it.look.watched,
     )
+
+
+def prefilled(branch: int, it: Chunk, cause: bytes | None) -> Prefilled:
+    """A chunk read, more to follow."""
+    return Prefilled(
+        **_stamp(branch, it.step, cause),
+        done=it.done,
+        total=it.total,
+        forward_ms=it.ms,
+        waited_ms=it.waited_ms,
+    )
+
+
+def scored(session: DecodeSession, it: PromptScores, cause: bytes | None) -> PromptScored:
+    """How likely the prompt was."""
+    return PromptScored(
+        **_stamp(session.branch, session.step, cause),
+        logprobs=pack_floats("f", [math.nan if x is None else x for x in it.logprobs]),
+        ranks=pack_ints("I", [x or 0 for x in it.ranks]),
+    )
+
+
+def naive(
+    session: DecodeSession, length: int, ms: float, left: int, cause: bytes | None
+) -> NaiveMeasured:
+    """A forward without cache was measured."""
+    stamp = _stamp(session.branch, session.step, cause)
+    return NaiveMeasured(**stamp, length=length, ms=ms, left=left)
 
 
 def stepped(branch: int, it: Append, stop: StepStop | None, cause: bytes | None) -> Stepped:

@@ -11,9 +11,8 @@ from collections.abc import Callable
 from typing import Final
 
 from engine_daemon.errors import InspectError
-from engine_daemon.protocol.codec import pack_event
 from engine_daemon.protocol.commands import Message
-from engine_daemon.protocol.events import Event, StepStop, StopReason
+from engine_daemon.protocol.events import StepStop
 from engine_daemon.protocol.packing import unpack_ints
 from engine_daemon.protocol.values import Stops
 from engine_daemon.protocol.worker import (
@@ -24,6 +23,7 @@ from engine_daemon.protocol.worker import (
     Go,
     Halt,
     MakeRow,
+    Measure,
     Move,
     OpenSession,
     Pieces,
@@ -33,18 +33,13 @@ from engine_daemon.protocol.worker import (
     SetConditions,
 )
 from engine_daemon.worker import told
-from engine_daemon.worker.backends.base import NoMemoryError
-from engine_daemon.worker.breakpoints import Breakpoints, Fired
+from engine_daemon.worker.breakpoints import Breakpoints
 from engine_daemon.worker.budget import Why, make_room
 from engine_daemon.worker.decode import DecodeSession, Engine
+from engine_daemon.worker.prefill import Chunk
 from engine_daemon.worker.row_reads import gone, read_row
 from engine_daemon.worker.seat import Run, Seat
-
-WINDOW: Final = 64
-"""Events of all sessions together that may be under way to the hub's log."""
-_MOST_A_TURN: Final = 3
-"""Stepped, Predicted, Stopped."""
-_LONGEST_MESSAGE: Final = 300
+from engine_daemon.worker.telling import Telling
 
 _log: Final = logging.getLogger(__name__)
 
@@ -64,12 +59,11 @@ class Turns:
         answer: Callable[[RowAnswer], None] = lambda _: None,
     ) -> None:
         self._engine = engine
-        self._send = send
+        self._telling = Telling(send)
         self._coming = coming
         self._answer = answer
         self._seats: dict[str, Seat] = {}
         self._order: deque[str] = deque()
-        self._under_way = 0
 
     # What the hub asks ----------------------------------------------------------------------
 
@@ -86,7 +80,16 @@ class Turns:
                 pass  # a tokens process that was restarted wrote the same table again
             case AskRow():
                 self._read_row(message)
-            case Go() | Halt() | ForceId() | Resample() | Move() | MakeRow() | SetConditions():
+            case (
+                Go()
+                | Halt()
+                | ForceId()
+                | Resample()
+                | Move()
+                | MakeRow()
+                | Measure()
+                | SetConditions()
+            ):
                 seat = self._seats.get(message.session)
                 if seat is None:
                     _log.error("%s for unknown session %s", type(message).__name__, message.session)
@@ -99,7 +102,7 @@ class Turns:
         self._drop(order.session)
         session = DecodeSession(self._engine, order)
         breakpoints = Breakpoints(self._engine, session, order.stops or Stops())
-        seat = Seat(session, order.cause, breakpoints, ask_first=not order.stands)
+        seat = Seat(session, order.cause, breakpoints, known=order.restored, runs=not order.stands)
         seat.stands = order.stands
         self._seats[order.session] = seat
         self._order.append(order.session)
@@ -108,7 +111,7 @@ class Turns:
         seat = self._seats.pop(name, None)
         if seat is not None:
             self._order.remove(name)
-            self._under_way -= seat.sent - seat.seen
+            self._telling.forget(seat)
             seat.session.give_back()
             self._engine.rows.drop(name)
 
@@ -122,40 +125,50 @@ class Turns:
     def _seen(self, name: str, count: int) -> None:
         seat = self._seats.get(name)
         if seat is not None:
-            count = min(count, seat.sent)
-            self._under_way -= max(0, count - seat.seen)
-            seat.seen = max(seat.seen, count)
+            self._telling.seen(seat, count)
 
     def _command(
         self,
         seat: Seat,
-        message: Go | Halt | ForceId | Resample | Move | MakeRow | SetConditions,
+        message: Go | Halt | ForceId | Resample | Move | MakeRow | Measure | SetConditions,
     ) -> None:
         match message:
-            case Go(step=goal, cause=cause):
+            case Go(step=goal, cause=cause, read=read):
                 single = goal is not None and goal <= seat.session.step + 1
-                self._start(seat, Run(goal=goal, cause=cause, single=single))
+                self._start(seat, Run(goal=goal, cause=cause, single=single, read=read))
+            case Measure(lengths=lengths, cause=cause):
+                seat.measures.extend(lengths)
+                seat.measures_cause = cause
             case ForceId(id=token_id, cause=cause, then=then):
                 self._force(seat, (token_id, *unpack_ints("I", then)), cause)
             case Move():
                 seat.move(message)
             case MakeRow():
-                self._guarded(seat, lambda: self._make_row(seat, message))
-            case Halt(cause=cause, reason=reason):
-                if seat.run is not None and seat.session.pending is not None:
-                    self._stop(seat, reason, cause)
-                elif seat.run is not None:
-                    seat.halt = message
+                self._telling.guarded(seat, lambda: self._make_row(seat, message))
+            case Halt():
+                seat.measures.clear()
+                self._halt(seat, message)
             case Resample():
-                self._guarded(seat, lambda: self._resample(seat, message))
+                self._telling.guarded(seat, lambda: self._resample(seat, message))
             case SetConditions():
-                self._guarded(seat, lambda: self._set_conditions(seat, message))
+                self._telling.guarded(seat, lambda: self._set_conditions(seat, message))
+
+    def _halt(self, seat: Seat, message: Halt) -> None:
+        """Stand now where the session stands at a distribution or between two chunks, else as
+        soon as it does."""
+        between = seat.session.pending is not None or seat.session.reading is not None
+        if (seat.run is not None or seat.opening) and between:
+            seat.opening = False
+            self._telling.stop(seat, message.reason, message.cause)
+        elif seat.run is not None or seat.opening:
+            seat.halt = message
 
     def _start(self, seat: Seat, run: Run) -> None:
         session = seat.session
+        seat.halt = None
         if session.ended == "context":
             seat.run = run
-            self._stop(seat, "context", run.cause)
+            self._telling.stop(seat, "context", run.cause)
             return
         if seat.run is None and not seat.opening and seat.stands:
             session.after_pause = True
@@ -173,38 +186,38 @@ class Turns:
             return
         seat.run = run
         why = f"no token has id {strange[0]}" if strange else "nothing is pending"
-        self._stop(seat, "error", cause, message=why)
+        self._telling.stop(seat, "error", cause, message=why)
 
     def _make_row(self, seat: Seat, order: MakeRow) -> None:
         ids = unpack_ints("I", order.ids)
         restored = seat.session.make_row(ids)
-        self._tell(seat, told.recomputed(order.branch, len(ids), restored, order.cause))
+        self._telling.tell(seat, told.recomputed(order.branch, len(ids), restored, order.cause))
 
     def _resample(self, seat: Seat, order: Resample) -> None:
         prediction = seat.session.resample(order.sampler, order.salt)
         if prediction is not None:
-            self._tell(seat, told.predicted(seat.session.branch, prediction, order.cause))
+            self._telling.tell(seat, told.predicted(seat.session.branch, prediction, order.cause))
 
     def _set_conditions(self, seat: Seat, order: SetConditions) -> None:
         """Another watch list shows at once where the session stands."""
         session = seat.session
         seat.breakpoints.set(order.conditions)
-        self._tell_disabled(seat)
+        self._telling.disabled(seat)
         before, session.watch = session.watch, unpack_ints("I", order.watch)
         if session.watch != before and seat.run is None:
             prediction = session.resample(session.sampler, session.salt)
             if prediction is not None:
-                self._tell(seat, told.predicted(session.branch, prediction, order.cause))
+                self._telling.tell(seat, told.predicted(session.branch, prediction, order.cause))
 
     # Turns ------------------------------------------------------------------------------------
 
     def ready(self) -> bool:
         """True when `turn` has something to do now."""
-        return self._open_window() and any(seat.wants() for seat in self._seats.values())
+        return self._telling.is_open() and any(seat.wants() for seat in self._seats.values())
 
     def turn(self) -> None:
         """One step, or one forward, of the next session that wants one."""
-        if not self._open_window():
+        if not self._telling.is_open():
             return
         for _ in range(len(self._order)):
             name = self._order[0]
@@ -216,13 +229,22 @@ class Turns:
 
     def _take(self, seat: Seat) -> None:
         started = time.monotonic_ns()
-        self._guarded(seat, lambda: self._advance(seat))
+        self._telling.guarded(seat, lambda: self._advance(seat))
         spent_ms = (time.monotonic_ns() - started) / 1e6
         for other in self._seats.values():
             if other is not seat and other.wants():
                 other.session.waited_ms += spent_ms
 
+    def waited(self, ms: float) -> None:
+        """Something that is no session's used the engine."""
+        for seat in self._seats.values():
+            if seat.wants():
+                seat.session.waited_ms += ms
+
     def _advance(self, seat: Seat) -> None:
+        if seat.run is None and not seat.opening and seat.measures:
+            self._measure(seat)
+            return
         if seat.session.pending is not None and seat.run is not None:
             self._commit(seat, seat.run)
         if seat.run is not None or seat.opening:
@@ -233,16 +255,16 @@ class Turns:
         assert prediction is not None
         append = seat.append(run.forced)
         fired = seat.breakpoints.after_append(prediction, append)
-        self._tell_disabled(seat)
+        self._telling.disabled(seat)
         if run.forced is not None:
             seat.run = run.after_force()
         paused = run.goal != append.step + 1 and self._halt_comes(seat)
         seen: StepStop | None = "condition" if fired else "user" if paused else None
         stop = append.stop or seen
-        self._tell(seat, told.stepped(seat.session.branch, append, stop, run.cause))
+        self._telling.tell(seat, told.stepped(seat.session.branch, append, stop, run.cause))
         seat.stepped = seat.sent
         if append.stop is not None:
-            self._stop(seat, "condition" if fired else append.stop, run.cause, fired=fired)
+            self._telling.stop(seat, "condition" if fired else append.stop, run.cause, fired=fired)
         else:
             seat.fired = fired
 
@@ -253,17 +275,43 @@ class Turns:
             for it in self._coming()
         )
 
+    def _measure(self, seat: Seat) -> None:
+        """One forward without a cache. A failure drops those that are left."""
+        left, seat.measures = seat.measures, deque()
+        length = left.popleft()
+        ms = seat.session.measure_naive(length)
+        seat.measures = left
+        event = told.naive(seat.session, length, ms, len(left), seat.measures_cause)
+        self._telling.tell(seat, event)
+
     def _forward(self, seat: Seat) -> None:
         self._make_room(seat)
-        prediction = seat.forward()
-        cause = seat.cause()
-        # Where a session is taken up again it stood before: it is not stopped there once more.
-        seat.ask_first = seat.ask_first or not seat.opening
-        seat.opening = False
-        self._tell(seat, told.predicted(seat.session.branch, prediction, cause))
+        made = seat.forward()
+        cause, session = seat.cause(), seat.session
+        if isinstance(made, Chunk):
+            self._telling.tell(seat, told.prefilled(session.branch, made, cause))
+            self._stop_in_prefill(seat, made)
+            return
+        opened_only = seat.opening and seat.run is None
+        seat.reached()
+        if session.scores is not None:
+            self._telling.tell(seat, told.scored(session, session.scores, cause))
+            session.scores = None
+        self._telling.tell(seat, told.predicted(session.branch, made, cause))
         self._stop_here(seat)
-        if seat.halt is not None:
-            self._stop(seat, seat.halt.reason, seat.halt.cause)
+        if seat.halt is not None and not opened_only:
+            self._telling.stop(seat, seat.halt.reason, seat.halt.cause)
+        seat.halt = None
+
+    def _stop_in_prefill(self, seat: Seat, chunk: Chunk) -> None:
+        run, halt = seat.run, seat.halt
+        there = run is not None and run.read is not None and chunk.done >= run.read
+        if halt is not None or there:
+            seat.opening = False
+        if halt is not None:
+            self._telling.stop(seat, halt.reason, halt.cause)
+        elif run is not None and there:
+            self._telling.stop(seat, "goal", run.cause)
 
     def _stop_here(self, seat: Seat) -> None:
         """Stand at the distribution that is there, if a condition or the goal says so."""
@@ -271,12 +319,12 @@ class Turns:
         if run is None or prediction is None:
             return
         fired, seat.fired = seat.fired, None
-        if fired is None and seat.ask_first:
+        if fired is None and seat.ask_here:
             fired = seat.breakpoints.at_pending(prediction)
-            self._tell_disabled(seat)
-        seat.ask_first = False
+            self._telling.disabled(seat)
+        seat.ask_here = False
         if fired is not None:
-            self._stop(seat, "condition", run.cause, fired=fired)
+            self._telling.stop(seat, "condition", run.cause, fired=fired)
         else:
             self._stop_at_goal(seat)
 
@@ -294,83 +342,9 @@ class Turns:
         )
 
     def _released(self, seat: Seat, size: int, why: Why) -> None:
-        self._tell(seat, told.released(seat.session, size, why))
+        self._telling.tell(seat, told.released(seat.session, size, why))
 
     def _stop_at_goal(self, seat: Seat) -> None:
         run = seat.run
         if run is not None and run.goal is not None and seat.session.step >= run.goal:
-            self._stop(seat, "goal", run.cause)
-
-    # Telling ----------------------------------------------------------------------------------
-
-    def _stop(
-        self,
-        seat: Seat,
-        reason: StopReason,
-        cause: bytes | None,
-        *,
-        message: str = "",
-        need_bytes: int | None = None,
-        have_bytes: int | None = None,
-        fired: Fired | None = None,
-    ) -> None:
-        seat.run = seat.halt = seat.fired = None
-        seat.stands = True
-        event = told.stopped(
-            seat.session,
-            reason,
-            cause,
-            message=message,
-            need_bytes=need_bytes,
-            have_bytes=have_bytes,
-            fired=fired,
-        )
-        self._tell(seat, event)
-
-    def _tell_disabled(self, seat: Seat) -> None:
-        given_up, seat.breakpoints.disabled = seat.breakpoints.disabled, []
-        for one in given_up:
-            self._tell(seat, told.disabled(seat.session, one, seat.cause()))
-
-    def _tell(self, seat: Seat, event: Event) -> None:
-        seat.sent += 1
-        self._under_way += 1
-        self._send(EventOut(session=seat.session.id, event=pack_event(event)))
-
-    def _open_window(self) -> bool:
-        return self._under_way <= WINDOW - _MOST_A_TURN
-
-    def _guarded(self, seat: Seat, act: Callable[[], None]) -> None:
-        """One session's failure is told in its log; the worker and the others live on."""
-        try:
-            act()
-        except InspectError as error:
-            self._failed(seat, error)
-        except Exception as error:  # noqa: BLE001  edge of the process: the worker must live
-            _log.exception("step of session %s failed", seat.session.id)
-            self._failed(seat, error)
-
-    def _failed(self, seat: Seat, error: Exception) -> None:
-        cause = seat.cause()
-        seat.mend()
-        need = have = None
-        if isinstance(error, NoMemoryError):
-            need, have = error.need_bytes, error.have_bytes
-        short = isinstance(error, InspectError) and error.code == "no_memory"
-        event = told.stopped(
-            seat.session,
-            "no_memory" if short else "error",
-            cause,
-            message=one_line(error),
-            need_bytes=need,
-            have_bytes=have,
-        )
-        seat.opening, seat.run, seat.halt, seat.fired = False, None, None, None
-        seat.stands = True
-        self._tell(seat, event)
-
-
-def one_line(error: Exception) -> str:
-    """What an exception says, fit for a screen."""
-    words = " ".join(str(error).split()) or type(error).__name__
-    return words if len(words) <= _LONGEST_MESSAGE else words[: _LONGEST_MESSAGE - 1] + "…"
+            self._telling.stop(seat, "goal", run.cause)

@@ -13,7 +13,8 @@ from engine_daemon.protocol.pieces import PieceTable
 from engine_daemon.protocol.values import Sampler
 from engine_daemon.protocol.worker import EngineOptions, OpenSession
 from engine_daemon.worker.backends.hf import HfBackend
-from engine_daemon.worker.decode import Append, DecodeSession, Engine, Prediction
+from engine_daemon.worker.decode import DecodeSession, Engine
+from engine_daemon.worker.outcomes import Append, Prediction
 from engine_daemon.worker.told import predicted, stepped
 from tests.bench.table import Row, median
 

@@ -1,11 +1,15 @@
 """The demo model through the whole program, against plain transformers."""
 
+import hashlib
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from engine_daemon.protocol.commands import CheckWeights, MeasureNaive
+from engine_daemon.protocol.state import State, WeightsCheck
+from tests.daemons import running_daemon, watching
 from tests.end_to_end.command import Line, Place
 from tests.worker.checkpoints import demo_model
 
@@ -117,3 +121,51 @@ def test_chat(place: Place) -> None:
     assert prompt["tokens"][0]["special"] is True
     joined = b"".join(bytes.fromhex(token["bytes"]) for token in prompt["tokens"])
     assert joined.decode() == prompt["text"]
+
+
+def test_scores_of_the_prompt_are_those_of_plain_transformers(place: Place) -> None:
+    import torch
+
+    words = ("run", "--dtype", "fp32", "--verify", "--json", "--steps", "1", "--score-prompt")
+    lines = place.json(*words, PROMPT)
+    (scored,) = [line for line in lines if line["event"] == "prompt_scored"]
+    with torch.inference_mode():
+        logits = plain(demo_model())(torch.tensor([IDS])).logits[0, :-1].double()
+    targets = torch.tensor(IDS[1:])[:, None]
+    logprobs = logits.log_softmax(-1).gather(1, targets)[:, 0].tolist()
+    ranks = (1 + (logits > logits.gather(1, targets)).sum(1)).tolist()
+    assert scored["logprobs"][0] is None
+    assert scored["logprobs"][1:] == pytest.approx(logprobs, rel=1e-4, abs=1e-4)
+    assert scored["ranks"] == [None, *ranks]
+    (ready,) = [line for line in lines if line["event"] == "ready"]
+    (file,) = ready["model"]["weights_files"]
+    raw = (demo_model() / file["file"]).read_bytes()
+    assert file["sha256"] == hashlib.sha256(raw).hexdigest()
+    assert len(ready["model"]["weights_checksum"]) == 64
+
+
+async def test_frozen_weights_are_a_checked_fact() -> None:
+    with running_daemon("smollm2-135m", "hf") as daemon:
+        async with watching(daemon.paths, run_to=3) as watch:
+            await watch.standing(3)
+            client = watch.client
+            known = client.state.engine.weights
+            model = client.state.engine.model
+            assert known is not None
+            assert model is not None
+            assert (known.same, known.checksum) == (True, model.weights_checksum)
+            await client.command(CheckWeights())
+            await watch.until(lambda _: _checked_after(client.state, known))
+            found = client.state.engine.weights
+            assert found is not None
+            assert (found.same, found.checksum) == (True, known.checksum)
+            assert found.ms > 0.0
+            columns = await watch.until(lambda c: c.status == "paused")
+            await client.command(MeasureNaive(lengths=[4, 9]), watch.session)
+            await watch.until(lambda c: len(c.naive) == 2)
+            assert min(ms for _, ms in columns.naive) > 0.0
+
+
+def _checked_after(state: State, known: WeightsCheck) -> bool:
+    found = state.engine.weights
+    return found is not None and not found.running and found.wall_ns > known.wall_ns

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from engine_daemon.export.jsonl import JsonLines, error_line, export, to_bytes
 from engine_daemon.protocol import events as e
 from engine_daemon.protocol.codec import WireError
-from engine_daemon.protocol.values import Restored, Sampler
+from engine_daemon.protocol.values import Restored, Sampler, StopReason
 from engine_daemon.recording.columns import GapError
 from engine_daemon.recording.reader import Recording
 from tests.recording.logs import (
@@ -38,7 +38,7 @@ from tests.recording.logs import (
 CONTRACT = {
     "ready": "event model engine protocol",
     "ready.model": "name architecture parameters dtype device ranks layers layer_kinds vocabulary"
-    " context_length weights_bytes weights_files load_s",
+    " context_length weights_bytes weights_files load_s weights_checksum",
     "ready.model.weights_files": "file bytes sha256",
     "prompt": "event session text normalised tokens template seed warnings tokenize_ms",
     "prompt.tokens": "id text bytes special start end",
@@ -49,7 +49,7 @@ CONTRACT = {
     "step.timing": "tokenize_ms forward_ms pick_ms append_ms probe_ms total_ms waited_ms ranks_ms"
     " after_pause",
     "step.cache": "mode tokens growing_bytes fixed_bytes allocated_bytes capacity_tokens"
-    " limit_tokens",
+    " limit_tokens kinds",
     "step.restored": "method replayed ms",
     "step.work": "flops bytes_moved kind",
     "pending": "event session branch step position phase processed candidates ties_cut watched"
@@ -106,7 +106,7 @@ def test_ready_before_the_prompt_stays_before_it() -> None:
     assert lines[0]["engine"] == "scripted"
     assert lines[0]["protocol"] == "1.0"
     assert lines[0]["model"] == {
-        **msgspec.to_builtins(MODEL),
+        **msgspec.structs.asdict(MODEL),
         "weights_files": [{"file": "model.safetensors", "bytes": 4096, "sha256": None}],
     }
 
@@ -324,7 +324,7 @@ def test_going_on_after_an_end_takes_the_end_back() -> None:
 
 
 @pytest.mark.parametrize("reason", ["no_memory", "error", "engine_lost", "disk_full"])
-def test_a_fault_ends_with_an_error(reason: e.StopReason) -> None:
+def test_a_fault_ends_with_an_error(reason: StopReason) -> None:
     lines = lines_of(*ONE, stopped(1, reason, pending=False))
     check_keys(lines[-1])
     assert (lines[-1]["event"], lines[-1]["code"]) == ("error", reason)

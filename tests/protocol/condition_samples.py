@@ -4,6 +4,7 @@ from typing import Final
 
 import msgspec
 
+from engine_daemon.protocol import asks
 from engine_daemon.protocol import commands as c
 from engine_daemon.protocol import events as e
 from engine_daemon.protocol import values as v
@@ -68,7 +69,7 @@ _NEW: list[msgspec.Struct] = [
     c.AddCondition(source="entropy>3"),
     c.RemoveCondition(number=3),
     c.SetWatch(texts=[b" Ku"]),
-    c.AskCondition(source="entropy>3"),
+    asks.AskCondition(source="entropy>3"),
     w.SetConditions(
         session="7ZK3M9QP", conditions=[CONDITION_SPEC], watch=pack_ints("I", [700]), cause=CMD
     ),

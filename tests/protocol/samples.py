@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from engine_daemon.protocol import asks
 from engine_daemon.protocol import commands as c
 from engine_daemon.protocol import events as e
 from engine_daemon.protocol import state as s
@@ -16,6 +17,7 @@ from engine_daemon.protocol import values as v
 from engine_daemon.protocol import worker as w
 from engine_daemon.protocol.packing import pack_floats, pack_ints
 from tests.protocol.samples_branches import BRANCHES
+from tests.protocol.samples_prefill import PREFILL_SAMPLES
 
 CMD: Final = bytes(range(16))
 EPOCH: Final = b"epoch-01"
@@ -267,9 +269,9 @@ _COMMANDS: list[msgspec.Struct] = [
     c.SetSampler(sampler=SAMPLER),
     c.Close(by="run"),
     c.StopDaemon(),
-    c.AskEvents(seqs=[4, 5]),
-    c.AskEncode(prompt=PROMPT_SPEC),
-    c.AskStacks(),
+    asks.AskEvents(seqs=[4, 5]),
+    asks.AskEncode(prompt=PROMPT_SPEC),
+    asks.AskStacks(),
 ]
 
 _VIEWERS: list[msgspec.Struct] = [
@@ -280,7 +282,7 @@ _VIEWERS: list[msgspec.Struct] = [
     c.Unsub(session="7ZK3M9QP"),
     c.Ack(session="7ZK3M9QP", next=6),
     c.Cmd(cmd=CMD, epoch=EPOCH, do=c.RunTo(step=12), session="7ZK3M9QP", lease_no=2, at=AT),
-    c.AskRequest(ask=c.AskEvents(seqs=[4, 5]), session="7ZK3M9QP"),
+    c.AskRequest(ask=asks.AskEvents(seqs=[4, 5]), session="7ZK3M9QP"),
     c.Ping(lag=5, next=6),
     c.Welcome(
         ver="1.0",
@@ -357,3 +359,4 @@ SAMPLES: Final[dict[str, msgspec.Struct]] = {
 """Name of the golden file → what it holds. A later sample of a struct is `Name-2`, `Name-3` …"""
 SAMPLES["OpenSession-2"] = msgspec.structs.replace(SAMPLES["OpenSession"], stands=False)
 SAMPLES["SessionInfo-2"] = msgspec.structs.replace(SESSION_INFO, trouble="no space left")
+SAMPLES.update(PREFILL_SAMPLES)

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from engine_daemon.protocol import events as e
+from engine_daemon.protocol import values
 from engine_daemon.protocol.codec import pack_event
 from engine_daemon.protocol.packing import pack_floats, pack_ints
 from engine_daemon.protocol.values import (
@@ -166,7 +167,7 @@ def stepped(
     )
 
 
-def stopped(step: int, reason: e.StopReason = "goal", *, pending: bool = True) -> e.Stopped:
+def stopped(step: int, reason: values.StopReason = "goal", *, pending: bool = True) -> e.Stopped:
     """The session stands."""
     return e.Stopped(t_ns=1, wall_ns=2, step=step, reason=reason, pending=pending)
 

@@ -187,3 +187,64 @@ def test_the_prompt_is_rows_once_and_ids_always() -> None:
 
 def test_an_empty_session_is_not_false() -> None:
     assert Columns()
+
+
+# Long prompts, scores, naive points -----------------------------------------------------------
+
+
+def prefilled(done: int, step: int = 0) -> e.Prefilled:
+    return e.Prefilled(t_ns=1, wall_ns=2, step=step, done=done, total=1300, forward_ms=9.0)
+
+
+def test_a_prompt_that_is_read_in_chunks() -> None:
+    def stand(*log: e.Event) -> tuple[str, str, int]:
+        columns = fold(opened(), *log)
+        return columns.status, columns.place.kind, columns.place.done
+
+    opening, running = commanded("open", goal=0), commanded("open", goal=None)
+    assert stand(opening, prefilled(512)) == ("waiting", "prefill", 512)
+    assert stand(running, prefilled(512), prefilled(1024)) == ("running", "prefill", 1024)
+    halted = (opening, prefilled(512), stopped(0, "pause", pending=False))
+    assert stand(*halted) == ("paused", "prefill", 512)
+    going_on = (*halted, commanded("run_to", goal=0))
+    assert stand(*going_on) == ("running", "prefill", 512)
+    assert stand(*going_on, prefilled(1024), predicted(0)) == ("running", "pending", 0)
+    lost = e.EngineLost(t_ns=1, wall_ns=2, engine=1, rank=0, signal="SIGKILL")
+    assert stand(*halted, lost) == ("paused", "waiting", 0)
+    assert stand(*halted, reopened()) == ("paused", "waiting", 0)
+    assert stand(opening, prefilled(512), reopened()) == ("waiting", "waiting", 0)
+    failed = (*going_on, stopped(0, "no_memory", pending=False))
+    assert stand(*failed) == ("paused", "waiting", 0)
+
+
+def test_a_sequence_that_is_read_again_keeps_what_was_recorded() -> None:
+    columns = fold(*session([b"A", b"B"], close=False), commanded("run_to", step=2))
+    columns.fold(columns.next, prefilled(512, step=2))
+    assert (columns.place.kind, columns.place.step, len(columns)) == ("prefill", 2, 2)
+    columns.fold(columns.next, predicted(2))
+    assert (columns.place.kind, columns.place.step) == ("pending", 2)
+
+
+def test_scores_of_the_prompt_and_columns_that_do_not_fit() -> None:
+    scored = SAMPLES["PromptScored"]
+    assert isinstance(scored, e.PromptScored)
+    columns = fold(opened())
+    assert columns.scored is None
+    columns.fold(1, scored)
+    logprobs, ranks = columns.prompt_scores
+    assert (logprobs[1:], ranks) == ([-1.5], [0, 3])
+    for bad in (b"\x00" * 3, b"\x00" * 12):
+        with pytest.raises(WireError, match="PromptScored"):
+            columns.fold(2, msgspec.structs.replace(scored, ranks=bad))
+    assert columns.next == 2
+
+
+def test_naive_points_and_how_many_are_to_come() -> None:
+    def naive(length: int, left: int) -> e.NaiveMeasured:
+        return e.NaiveMeasured(t_ns=1, wall_ns=2, length=length, ms=length / 2, left=left)
+
+    columns = fold(opened(), predicted(0), commanded("measure_naive", goal=3), naive(8, 2))
+    assert (columns.naive, columns.measuring, columns.status) == ([(8, 4.0)], 2, "paused")
+    columns.fold(columns.next, commanded("pause"))
+    columns.fold(columns.next, naive(16, 1))
+    assert (columns.naive, columns.measuring) == ([(8, 4.0), (16, 8.0)], 0)

@@ -7,8 +7,8 @@ from hypothesis import given
 
 from engine_daemon.errors import InspectError
 from engine_daemon.protocol.codec import pack_event, unpack_event
-from engine_daemon.protocol.events import PromptSet, PromptToken
-from engine_daemon.protocol.values import PromptSpec
+from engine_daemon.protocol.events import PromptSet
+from engine_daemon.protocol.values import PromptSpec, PromptToken
 from engine_daemon.tokens.encode import encode
 from engine_daemon.tokens.hf import HfTokenizer
 from engine_daemon.tokens.settings import Settings

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
+from engine_daemon.errors import InspectError
 from engine_daemon.protocol.events import NO_OFFSET
 from engine_daemon.tokens.hf import HfTokenizer
 from engine_daemon.tokens.settings import Settings
@@ -94,3 +95,20 @@ def test_ids_are_the_librarys_own(kind: made.Kind, text: str) -> None:
 @cache
 def library(name: str) -> Tokenizer:
     return Tokenizer.from_buffer(made.raw(name))
+
+
+def test_marks_of_images_are_refused_and_can_be_kept_as_text() -> None:
+    known = tokenizer("byte level")
+    mark = made.SPECIALS[0]
+    (mark_id,) = known.tokenise(Source(mark)).ids
+    seeing = HfTokenizer(
+        made.raw("byte level"),
+        Settings(specials={}, template=None, context_length=None, media=frozenset([mark_id])),
+    )
+    with pytest.raises(InspectError, match="not supported") as caught:
+        seeing.tokenise(Source(f"look: {mark}"))
+    assert caught.value.code == "not_supported"
+    assert mark in caught.value.message
+    kept = seeing.tokenise(Source(f"look: {mark}", specials=False))
+    assert mark_id not in kept.ids
+    assert seeing.tokenise(Source("look")).ids == known.tokenise(Source("look")).ids

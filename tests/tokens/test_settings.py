@@ -88,3 +88,9 @@ def test_a_template_that_is_no_text(tmp_path: Path) -> None:
     (tmp_path / "chat_template.jinja").write_bytes(b"\xff\xfe")
     with pytest.raises(InspectError, match=r"chat_template\.jinja"):
         read_settings(tmp_path)
+
+
+def test_ids_that_stand_for_media_are_in_the_models_configuration(tmp_path: Path) -> None:
+    config = {"image_token_id": 248_056, "video_token_id": None, "audio_token_index": 7}
+    put(tmp_path, "config.json", config)
+    assert read_settings(tmp_path).media == {248_056, 7}

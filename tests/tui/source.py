@@ -10,15 +10,12 @@ from typing import Self
 
 from engine_daemon.client import LinkLost, Update
 from engine_daemon.errors import InspectError
+from engine_daemon.protocol.asks import AnyAsk, AskCondition, AskEncode, AskEvents
 from engine_daemon.protocol.codec import pack_event
 from engine_daemon.protocol.commands import (
     AddCondition,
     Answer,
-    AnyAsk,
     AnyCommand,
-    AskCondition,
-    AskEncode,
-    AskEvents,
     At,
     Batch,
     Force,

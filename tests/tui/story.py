@@ -23,7 +23,6 @@ from engine_daemon.protocol.events import (
     Stepped,
     StepStop,
     Stopped,
-    StopReason,
     Switched,
 )
 from engine_daemon.protocol.packing import pack_floats, pack_ints
@@ -34,6 +33,7 @@ from engine_daemon.protocol.values import (
     DroppedBy,
     ModelInfo,
     Sampler,
+    StopReason,
     Watched,
     Work,
 )

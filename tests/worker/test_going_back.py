@@ -18,8 +18,9 @@ from engine_daemon.protocol.values import Restored, Sampler
 from engine_daemon.protocol.worker import AskRow, EngineOptions, Move
 from engine_daemon.worker.backends.hf import HfBackend
 from engine_daemon.worker.caches import HfCache
-from engine_daemon.worker.decode import DecodeSession, Engine, Prediction, draw
+from engine_daemon.worker.decode import DecodeSession, Engine
 from engine_daemon.worker.kept_rows import KeptRows, PathKey
+from engine_daemon.worker.outcomes import Append, Prediction, draw
 from engine_daemon.worker.probe import RowDistribution
 from engine_daemon.worker.row_reads import read_row
 from tests.worker.checkpoints import VOCABULARY, quiet, save_tiny, tiny_model
@@ -104,7 +105,7 @@ class Walker:
 
     def step(self, forced: int | None = None) -> Prediction:
         append = self.loop.send(forced)
-        assert not isinstance(append, Prediction)
+        assert isinstance(append, Append)
         expected = fresh(self.kind, (*PROMPT, *self.ids))
         assert append.choice.id == (int(expected.argmax()) if forced is None else forced)
         self.ids.append(append.choice.id)

@@ -159,6 +159,19 @@ def test_code_in_the_repository_is_refused_before_the_weights(hub: Hub) -> None:
     assert hub.asked == ["config.json"]
 
 
+@pytest.mark.parametrize(
+    ("change", "said"), [({"is_encoder_decoder": True}, "encoder-decoder"), (None, "is an adapter")]
+)
+def test_what_is_not_supported(hub: Hub, change: dict[str, object] | None, said: str) -> None:
+    config = json.loads(hub.files["config.json"])
+    if change is None:
+        hub.files["adapter_config.json"] = hub.files.pop("config.json")
+    else:
+        hub.files["config.json"] = json.dumps(config | change).encode()
+    assert said in refused(hub)
+    assert "model.safetensors" not in hub.asked
+
+
 def test_unknown_and_gated_repositories(hub: Hub) -> None:
     assert "not on the hub" in refused(hub, "acme/other")
     hub.gated = True

@@ -3,14 +3,15 @@
 A value the backend cannot tell is a dash. Knows one cache report.
 """
 
+import time
 from collections.abc import Sequence
 from typing import ClassVar
 
 from rich.segment import Segment
 
-from engine_daemon.protocol.values import CacheReport
+from engine_daemon.protocol.values import CacheKind, CacheReport
 from tui.panes.base import Line, Pane, empty, spread
-from tui.text import DASH, SafeText, count, fit, percent, size
+from tui.text import DASH, SafeText, count, fit, percent, show_text, size
 from tui.widgets.bars import bar
 
 
@@ -27,14 +28,11 @@ class CachePane(Pane):
             return empty(SafeText(DASH), columns, rows, self.palette)
         cache = detail.predicted.cache
         lines = [
-            self._pair("mode", SafeText("key/value" if cache.mode == "kv" else "none"), columns),
             self._pair("tokens held", count(cache.tokens), columns),
             *self._filled(cache, columns),
-            self._pair("growing", size(cache.growing_bytes), columns),
+            *self._by_kind(cache, columns),
             self._pair("a token", self._each(cache), columns),
-            self._pair("fixed", size(cache.fixed_bytes), columns),
             self._pair("allocated", size(cache.allocated_bytes), columns),
-            self._pair("limit", SafeText(f"{count(cache.limit_tokens)} tokens"), columns),
         ]
         for name, held in (
             ("parked branches", cache.parked_bytes),
@@ -47,9 +45,15 @@ class CachePane(Pane):
         if restored is not None:
             words = SafeText(f"{restored.method}, {restored.replayed} read, {restored.ms:.0f} ms")
             lines.append(self._pair("restored by", words, columns))
+        lines += [
+            self._pair("device", self._device(cache), columns),
+            self._pair("weights", self._weights(), columns),
+            self._pair("mode", SafeText("key/value" if cache.mode == "kv" else "none"), columns),
+            self._pair("limit", SafeText(f"{count(cache.limit_tokens)} tokens"), columns),
+        ]
         return lines[:rows]
 
-    def _pair(self, name: str, value: SafeText, columns: int) -> Line:
+    def _pair(self, name: str | SafeText, value: SafeText, columns: int) -> Line:
         left = [Segment(name, self.palette.muted)]
         return spread(left, [Segment(value, self.palette.base)], columns, self.palette)
 
@@ -66,6 +70,37 @@ class CachePane(Pane):
                 Segment(fit(label, columns - cells), self.palette.base),
             ]
         ]
+
+    def _by_kind(self, cache: CacheReport, columns: int) -> list[Line]:
+        """Bytes by kind of layer where there are several, else what grows and what is fixed."""
+        if cache.kinds is not None and len(cache.kinds) > 1:
+            return [self._kind(kind, columns) for kind in cache.kinds]
+        return [
+            self._pair("growing", size(cache.growing_bytes), columns),
+            self._pair("fixed", size(cache.fixed_bytes), columns),
+        ]
+
+    def _kind(self, kind: CacheKind, columns: int) -> Line:
+        name = SafeText(f"{show_text(kind.kind)}×{kind.layers}")
+        return self._pair(name, SafeText(f"{size(kind.bytes)} {kind.growth}"), columns)
+
+    def _device(self, cache: CacheReport) -> SafeText:
+        """What this process takes on the device, of all there is."""
+        if cache.device_used_bytes is None:
+            return SafeText(DASH)
+        return SafeText(f"{size(cache.device_used_bytes)} of {size(cache.device_total_bytes)}")
+
+    def _weights(self) -> SafeText:
+        """Whether the parameters in memory are what was loaded, and when that was looked at."""
+        engine = self.view.engine
+        check = None if engine is None else engine.weights
+        if check is None:
+            return SafeText(DASH)
+        if check.running:
+            return SafeText("being checked")
+        when = time.strftime("%H:%M:%S", time.localtime(check.wall_ns / 1e9))
+        word = "frozen" if check.same else "CHANGED"
+        return SafeText(f"{word}, checked {when}")
 
     def _each(self, cache: CacheReport) -> SafeText:
         if not cache.tokens or cache.growing_bytes is None:

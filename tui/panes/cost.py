@@ -1,7 +1,9 @@
-"""COST PER STEP: what a step took against the length of the sequence, as measured.
+"""COST PER STEP: what a step took against the length of the sequence.
 
-Redraws at most four times a second. Steps right after a pause are marked and kept out of the
-curve; nothing is derived here. Knows columns and a plot; no tokens.
+Measured: each step with its cache, and forwards without cache where somebody measured them (×).
+Derived, and drawn as such: the curve between those, and the two parts of a cached step's cost.
+Steps right after a pause are marked and kept out of both. Redraws at most four times a second.
+Knows columns and a plot; no tokens.
 """
 
 import math
@@ -11,16 +13,18 @@ from typing import ClassVar, Final, Literal
 from rich.segment import Segment
 from rich.style import Style
 
+from engine_daemon.recording.fits import LineFit, curve_between
 from engine_daemon.recording.rows import Flag
 from tui.keymap import Scope, bindings
 from tui.panes.base import Line, Pane, empty, spread
-from tui.text import SafeText, millis
+from tui.text import SafeText, millis, width
 from tui.widgets.curve import Curve
-from tui.widgets.plot import DOT, MARK, STOP, Series, plot_lines
+from tui.widgets.plot import DERIVED, DOT, MARK, PAUSED, STOP, Series, plot_lines
 
-Mode = Literal["ms", "total", "rate"]
+Mode = Literal["ms", "cached", "total", "rate"]
 _MODES: Final[dict[Mode, str]] = {
     "ms": "ms a step",
+    "cached": "ms a cached step",
     "total": "ms so far",
     "rate": "tokens a second",
 }
@@ -31,6 +35,8 @@ _LOST: Final = int(Flag.LOST)
 _READ_MORE: Final = int(Flag.PREFILL | Flag.RESTORED)
 _AFTER_PAUSE: Final = int(Flag.AFTER_PAUSE)
 """Bits as plain ints: an enum's `&` costs a microsecond, here for every step."""
+_LEAST_ROWS: Final = 8
+"""Rows from which on there is room for a second caption."""
 
 
 class CostPane(Pane):
@@ -46,11 +52,12 @@ class CostPane(Pane):
     _mode: Mode = "ms"
     _sum = 0.0
     _prefill: tuple[int, float] | None = None
+    _naive = (0, 0)
     _stops = 0
 
     def _restart(self) -> None:
         self._of, self._taken, self._sum, self._prefill = self.view.path, 0, 0.0, None
-        self._curve, self._so_far = Curve(), Curve()
+        self._curve, self._so_far, self._fit = Curve(), Curve(), LineFit()
         self._pauses: list[tuple[float, float]] = []
 
     def _take(self) -> None:
@@ -62,6 +69,7 @@ class CostPane(Pane):
         for step in range(self._taken, end):
             self._take_step(step)
         self._taken = end
+        self._naive = (len(store.naive), store.measuring)
         if end < len(store):
             self.set_timer(0.05, self.refresh_from)
 
@@ -78,49 +86,65 @@ class CostPane(Pane):
             self._pauses = [*self._pauses[-63:], (length, spent)]
         else:
             self._curve.add(length, spent)
+            self._fit.add(length, spent)
 
     def data_changed(self) -> None:
-        """Nothing here depends on the cursor: draw again for new steps only."""
+        """Nothing here depends on the cursor: draw again for new steps and points only."""
         store = self.view.columns
-        stops = len(store.fired)
-        if self._of != self.view.path or self._taken != len(store) or self._stops != stops:
+        known = (self._taken, self._naive, self._stops)
+        points = (len(store.naive), store.measuring)
+        if self._of != self.view.path or known != (len(store), points, len(store.fired)):
             super().data_changed()
 
     def draw(self, columns: int, rows: int) -> Sequence[Line]:
-        """A caption and the plot."""
+        """Captions and the plot."""
         self._take()
         self._stops = len(self.view.columns.fired)
-        caption = self._caption(columns)
+        captions = [self._caption(columns)]
+        parts = self._parts(columns)
+        if parts and rows >= _LEAST_ROWS:
+            captions.append(parts)
         series = self._series()
         if not any(one.xs for one in series):
             words = SafeText("Steps after the first one are drawn here")
-            return [caption, *empty(words, columns, rows - 1, self.palette)]
-        ys = [y for one in series for y in one.ys]
-        low, high = self._range(ys)
-        lines = plot_lines(series, columns, rows - 1, low=low, high=high)
-        return [caption, *(self._coloured(line) for line in lines)]
+            return [*captions, *empty(words, columns, rows - len(captions), self.palette)]
+        low, high = 0.0, self._highest(series)
+        lines = plot_lines(series, columns, rows - len(captions), low=low, high=high)
+        return [*captions, *(self._coloured(line) for line in lines)]
 
-    def _range(self, ys: list[float]) -> tuple[float, float]:
-        """From zero to a little over all but the wildest hundredth."""
-        ordered = sorted(ys)
-        most = ordered[-1 - len(ordered) // 100]
-        return 0.0, most * 1.15 or 1.0
+    def _highest(self, series: list[Series]) -> float:
+        """A little over all but the wildest hundredth; naive points are never cut off."""
+        marked = [y for one in series if one.marker == MARK for y in one.ys]
+        rest = sorted(y for one in series if one.marker in (DOT, PAUSED) for y in one.ys)
+        most = [rest[-1 - len(rest) // 100]] if rest else []
+        return max([*marked, *most], default=0.0) * 1.15 or 1.0
+
+    @property
+    def _points(self) -> list[tuple[float, float]]:
+        """Measured forwards without cache, by length."""
+        return sorted((float(length), ms) for length, ms in self.view.columns.naive)
 
     def _series(self) -> list[Series]:
         curve = self._curve
         if self._mode == "total":
             return [Series(self._so_far.xs(), self._so_far.ys())]
         xs, ys = curve.xs(), curve.ys()
-        marks = self._pauses
+        marks, points = self._pauses, self._points
+        derived = curve_between(points, 64)
+        if self._mode == "cached":
+            points, derived = [], []
         if self._mode == "rate":
             ys = [1000 / y if y else 0.0 for y in ys]
             marks = [(x, 1000 / y) for x, y in marks if y]
-        stops = self._stopped_at()
-        # What is drawn last is on top: the measured points, and of those where it stopped.
+            points = [(x, 1000 / y) for x, y in points if y]
+            derived = [(x, 1000 / y) for x, y in derived if y > 0]
         return [
-            Series([x for x, _ in marks], [y for _, y in marks], MARK),
+            # What is drawn last is on top: the measured points, and of those where it stopped.
+            _series(derived, DERIVED),
+            _series(marks, PAUSED),
             Series(xs, ys),
-            Series([x for x, _ in stops], [y for _, y in stops], STOP),
+            _series(points, MARK),
+            _series(self._stopped_at(), STOP),
         ]
 
     def _stopped_at(self) -> list[tuple[float, float]]:
@@ -136,25 +160,54 @@ class CostPane(Pane):
                 found.append((store.position[at] + (step - at), y))
         return sorted(found)
 
+    # Captions ---------------------------------------------------------------------------------
+
     def _caption(self, columns: int) -> Line:
-        palette = self.palette
-        left = [Segment(f"{_MODES[self._mode]} over tokens before it", palette.muted)]
-        right: Line = []
-        if self._curve.seen and self._mode != "total":
-            right = [
-                Segment(f"{DOT} ", palette.plot),
-                Segment("measured", palette.base),
-            ]
-        if self._pauses and self._mode != "total":
-            right.append(Segment(f"  {MARK} ", palette.mark))
-            right.append(Segment("after a pause", palette.base))
-        if self._stopped_at() and self._mode != "total":
-            right.append(Segment(f"  {STOP} ", palette.mark))
-            right.append(Segment("breakpoint", palette.base))
+        """What is drawn, and the legend: as much of it as there is room for."""
+        palette, store = self.palette, self.view.columns
+        words = f"{_MODES[self._mode]} over tokens before it"
+        if store.measuring:
+            words = f"measuring, {store.measuring} to come"
+        left = [Segment(words, palette.accent if store.measuring else palette.muted)]
+        legend = [] if self._mode == "total" else self._legend()
         if self._prefill is not None:
             read, spent = self._prefill
-            right.append(Segment(f"  prefill {read}: {millis(spent)}", palette.muted))
-        return spread(left, right, columns, palette)
+            legend.append([Segment(f"  prefill {read}: {millis(spent)}", palette.muted)])
+        room = columns - width(words) - 1
+        while legend and sum(width(part.text) for entry in legend for part in entry) > room:
+            legend.pop()
+        return spread(left, [part for entry in legend for part in entry], columns, palette)
+
+    def _legend(self) -> list[Line]:
+        palette, store = self.palette, self.view.columns
+        naive_session = store.limits is not None and store.limits.cache_mode == "none"
+        entries: list[Line] = []
+        if self._curve.seen:
+            words = "measured, no cache" if naive_session else "measured"
+            entries.append([Segment(f"{DOT} ", palette.plot), Segment(words, palette.base)])
+        if store.naive and self._mode != "cached":
+            entries.append([Segment(f"  {MARK} ", palette.mark), Segment("no cache", palette.base)])
+            if len({length for length, _ in store.naive}) > 1:
+                entries.append([Segment(f"  {DERIVED} derived", palette.accent)])
+        if self._pauses:
+            words = "after a pause"
+            entries.append([Segment(f"  {PAUSED} ", palette.mark), Segment(words, palette.base)])
+        if self._stopped_at():
+            words = "breakpoint"
+            entries.append([Segment(f"  {STOP} ", palette.mark), Segment(words, palette.base)])
+        return entries
+
+    def _parts(self, columns: int) -> Line:
+        """The constant and the growing part of a step's cost: a fit, and said to be one."""
+        slope, constant = self._fit.slope, self._fit.constant
+        if slope is None or constant is None:
+            return []
+        grows = f"{slope * 1000:+.2f} µs a token"
+        words = f"derived: constant {millis(max(constant, 0.0))}, growing {grows}"
+        over = f" (fit over {self._fit.seen} steps)"
+        if width(words + over) <= columns:
+            words += over
+        return [Segment(words, self.palette.accent)] if width(words) <= columns else []
 
     def _coloured(self, line: str) -> Line:
         """Points in the plot's colour, axes quiet."""
@@ -171,10 +224,17 @@ class CostPane(Pane):
     def _style(self, char: str) -> Style:
         if char == DOT:
             return self.palette.plot
-        return self.palette.mark if char in (MARK, STOP) else self.palette.muted
+        if char == DERIVED:
+            return self.palette.accent
+        return self.palette.mark if char in (MARK, PAUSED, STOP) else self.palette.muted
 
     def action_mode(self) -> None:
         """What the plot shows: one step, all so far, or tokens a second."""
-        modes = list(_MODES)
-        self._mode = modes[(modes.index(self._mode) + 1) % len(modes)]
+        modes: list[Mode] = [m for m in _MODES if m != "cached" or self.view.columns.naive]
+        now = modes.index(self._mode) if self._mode in modes else 0
+        self._mode = modes[(now + 1) % len(modes)]
         self.refresh_from()
+
+
+def _series(points: Sequence[tuple[float, float]], marker: str) -> Series:
+    return Series([x for x, _ in points], [y for _, y in points], marker)

@@ -71,7 +71,7 @@ class PipelinePane(Pane):
         works = engine is not None and engine.word in ("ready", "busy")
         if not view.at_head or not view.link or not works:
             return ""
-        if view.running:
+        if view.running or view.columns.place.kind == "prefill":
             return "forward"
         if view.columns.status == "waiting":
             return "tokenize" if view.columns.prompt is None else "forward"

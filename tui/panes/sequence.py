@@ -112,6 +112,9 @@ class SequencePane(Pane):
         if step < 0:
             if self.view.token(token)[1]:
                 return palette.special
+            prob = self.view.prompt_score(token)[0]
+            if prob is not None:
+                return palette.shaded(prob) + Style(color=palette.prompt.color)
             return palette.prompt_alt if token % 2 else palette.prompt
         columns = self.view.columns
         flags = columns.flags[step]

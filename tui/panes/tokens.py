@@ -87,13 +87,14 @@ class TokensPane(Pane):
     def _prompt_cells(self, index: int) -> list[SafeText]:
         row = self.view.prompt[index]
         gone = SafeText(DASH)
+        prob, rank = self.view.prompt_score(index)
         word = SafeText("added" if row.added else "prompt")
         return [
             SafeText("·"),
             SafeText(str(row.id)),
             token(row.piece),
-            gone,
-            gone,
+            percent(prob),
+            SafeText(str(rank) if rank else DASH),
             gone,
             word,
             gone,

@@ -1,4 +1,4 @@
-"""What keys do at a step that may be a recorded one: branches, typed text, reads on its row.
+"""What keys do at a step that may be a recorded one: branches, sampler, text, reads on its row.
 
 A part of the main screen. Acting on a recorded step opens a branch there; reading changes nothing.
 """
@@ -9,14 +9,15 @@ from typing import Final
 from textual.screen import Screen
 
 from engine_daemon.errors import InspectError
+from engine_daemon.protocol.asks import AskEncode, AskReroll, AskWhatIf
 from engine_daemon.protocol.codec import unpack_event
-from engine_daemon.protocol.commands import AskEncode, AskReroll, AskWhatIf
 from engine_daemon.protocol.events import PromptSet
 from engine_daemon.protocol.values import PromptSpec, Sampler
 from tui.control import Control
 from tui.overlay import reroll, what_if
 from tui.source import EventSource
 from tui.view import View
+from tui.widgets.sampler_words import sampler_words
 
 DRAWS: Final = 1000
 """How often `R` draws when no count is typed."""
@@ -39,6 +40,10 @@ class BranchActions(Screen[None]):
     def _take_count(self) -> int:
         raise NotImplementedError
 
+    def say(self, error: InspectError | str, *, calm: bool = False) -> None:
+        """A short message in the corner."""
+        raise NotImplementedError
+
     def paint(self) -> None:
         """Draw what is visible again."""
         raise NotImplementedError
@@ -49,6 +54,22 @@ class BranchActions(Screen[None]):
         """Draw the step under the cursor again."""
         if control := self._ready():
             self._do(control.resample())
+
+    def action_sampler(self) -> None:
+        """Other settings from the pending step on."""
+        from tui.screens.sampler import SamplerScreen
+
+        if self._ready():
+            self.app.push_screen(SamplerScreen(self.view.columns.sampler), self._sampled)
+
+    def _sampled(self, sampler: Sampler | None) -> None:
+        if sampler is not None and self.control is not None:
+            self._do(self._set_sampler(self.control, sampler))
+
+    async def _set_sampler(self, control: Control, sampler: Sampler) -> None:
+        await control.set_sampler(sampler)
+        step = self.view.columns.place.step
+        self.say(f"from step {step} on: {sampler_words(sampler)}", calm=True)
 
     def action_previous_branch(self) -> None:
         """Stand on the one before."""

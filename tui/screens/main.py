@@ -14,7 +14,6 @@ from textual.widget import Widget
 
 from engine_daemon.errors import InspectError
 from engine_daemon.protocol.commands import Open
-from engine_daemon.protocol.values import Sampler
 from tui.control import Control
 from tui.feed import Feed
 from tui.keymap import bindings
@@ -26,12 +25,12 @@ from tui.screens.branching import BranchActions
 from tui.screens.breakpoint_keys import BreakpointKeys
 from tui.screens.glance import Glance
 from tui.screens.keys import KeysBar
+from tui.screens.measuring import Measuring
 from tui.screens.status import StatusBar
 from tui.source import EventSource
 from tui.text import show_text
 from tui.theming import offered
 from tui.view import View
-from tui.widgets.sampler_words import sampler_words
 
 if TYPE_CHECKING:  # dialogs are imported when they are opened: a quarter of the start otherwise
     from tui.screens.sessions import Chosen
@@ -43,7 +42,7 @@ _FORCING: Final = ("main.choose", "next.force")
 _MOST_STEPS: Final = 99_999
 
 
-class MainScreen(BranchActions, BreakpointKeys):
+class MainScreen(BranchActions, BreakpointKeys, Measuring):
     """Everything of one session at once."""
 
     BINDINGS = bindings("main")
@@ -209,7 +208,7 @@ class MainScreen(BranchActions, BreakpointKeys):
 
     def action_interrupt(self) -> None:
         """What ctrl+c means in a debugger."""
-        if self.control is None or not self.view.running:
+        if self.control is None or not (self.view.running or self.view.busy):
             self.say("q leaves; the daemon and the session go on", calm=True)
             return
         self._do(self.control.pause())
@@ -340,22 +339,6 @@ class MainScreen(BranchActions, BreakpointKeys):
             session = await self.control.open(command)
             self.openings.remember(session, command)
             self.feed.follow(session)
-
-    def action_sampler(self) -> None:
-        """Other settings from the pending step on."""
-        from tui.screens.sampler import SamplerScreen
-
-        if self._ready():
-            self.app.push_screen(SamplerScreen(self.view.columns.sampler), self._sampled)
-
-    def _sampled(self, sampler: Sampler | None) -> None:
-        if sampler is not None and self.control is not None:
-            self._do(self._set_sampler(self.control, sampler))
-
-    async def _set_sampler(self, control: Control, sampler: Sampler) -> None:
-        await control.set_sampler(sampler)
-        step = self.view.columns.place.step
-        self.say(f"from step {step} on: {sampler_words(sampler)}", calm=True)
 
     def action_sessions(self) -> None:
         """Choose another one."""

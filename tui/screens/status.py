@@ -112,6 +112,8 @@ class StatusBar(Pane):
         style = palette.lit if status == "running" else palette.badge_quiet
         line.append(Segment(f" {_WORDS[status]} ", style))
         place = columns.place
+        if place.kind == "prefill":
+            line.append(Segment(f" prefill {place.done} of {place.total}", palette.accent))
         if status == "ended":
             line.append(Segment(f" {place.reason}", palette.accent))
         if (several := len(columns.branches())) > 1:

@@ -10,6 +10,8 @@ from typing import Final
 DOT: Final = "•"
 MARK: Final = "×"
 STOP: Final = "◆"
+PAUSED: Final = "▴"
+DERIVED: Final = "~"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,7 @@ def plot_lines(
     figure.axes(False, side=1)
     for one in points:
         figure.draw(figure.signal(list(one.xs), list(one.ys), marker=one.marker))
-    xs = [x for one in points for x in (one.xs[0], one.xs[-1])]
+    xs = [x for one in points for x in (min(one.xs), max(one.xs))]
     left, right = min(xs), max(xs)
     if left == right:
         left, right = left - 1, right + 1

@@ -133,6 +133,15 @@ class Forward:
     ranks_ms: list[float] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """A forward with the raw log-probability and rank of each token asked for."""
+
+    forward: Forward
+    logprobs: list[float]
+    ranks: list[int]
+
+
 class Backend(Protocol):
     """An engine. All calls come from one thread."""
 
@@ -178,4 +187,23 @@ class ChecksTokenizer(Protocol):
 
     def check_probe(self, probe: Sequence[ProbeText]) -> None:
         """InspectError when its own ids for one of these texts differ. After `load`."""
+        ...
+
+
+@runtime_checkable
+class ScoresPrompt(Protocol):
+    """A backend that can tell how likely the tokens it reads were, in the pass that reads them."""
+
+    def score(self, ids: Sequence[int], cache: SessionCache, targets: Sequence[int]) -> Scored:
+        """As `Backend.forward`; `targets[i]` is the token that came after `ids[i]`, for the first
+        of `ids` or all of them."""
+        ...
+
+
+@runtime_checkable
+class HasWeights(Protocol):
+    """A backend with parameters in memory."""
+
+    def sum_weights(self, progress: ProgressFn) -> str:
+        """A checksum of the bytes of all parameters as they lie in memory now."""
         ...

@@ -17,16 +17,25 @@ from transformers.cache_utils import get_layer_types_and_kwargs
 
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.protocol.pieces import ProbeText
-from engine_daemon.protocol.values import ModelInfo, Work
+from engine_daemon.protocol.values import ModelInfo, WeightsFile, Work
 from engine_daemon.protocol.worker import EngineOptions
 from engine_daemon.worker import models
-from engine_daemon.worker.backends.base import Forward, Loaded, ProgressFn, SessionCache
+from engine_daemon.worker.backends.base import Forward, Loaded, ProgressFn, Scored, SessionCache
 from engine_daemon.worker.caches import HfCache, build_layers
-from engine_daemon.worker.checkpoint import Checkpoint, check_folder, refuse
+from engine_daemon.worker.checkpoint import check_folder, refuse
 from engine_daemon.worker.costs import Costs, costs_of
-from engine_daemon.worker.loading import choose_device, dtype_word, free_bytes, load_model
+from engine_daemon.worker.loading import (
+    choose_device,
+    device_bytes,
+    dtype_word,
+    free_bytes,
+    load_model,
+)
 from engine_daemon.worker.probe import RowDistribution
+from engine_daemon.worker.scores import score_rows
 from engine_daemon.worker.tokenizer_check import check_tokenizer
+from engine_daemon.worker.verify import verified_files
+from engine_daemon.worker.weights_sum import checksum
 
 
 class HfBackend:
@@ -45,6 +54,7 @@ class HfBackend:
         self._scratch: Tensor | None = None
         self._last_only: dict[str, int] = {}
         self._snapshot_every: int | None = None
+        self._checksum = ""
 
     # Loading -----------------------------------------------------------------------------------
 
@@ -58,13 +68,17 @@ class HfBackend:
         self._folder = Path(model_dir)
         self._snapshot_every = options.snapshot_every
         checkpoint = check_folder(self._folder)
+        files = (
+            verified_files(checkpoint, progress) if options.verify else checkpoint.weights_files()
+        )
         self._device = choose_device(options)
         self._model = load_model(checkpoint, options, self._device, progress)
         self._read_shape(options)
+        self._checksum = self.sum_weights(progress)
         progress("warm up", 0, 0)
         self._warm_up()
         return Loaded(
-            model=self._describe(checkpoint, options, time.monotonic() - started),
+            model=self._describe(files, options, time.monotonic() - started),
             weights_id=checkpoint.weights_id(),
             eos_ids=self._eos_ids(),
         )
@@ -112,7 +126,13 @@ class HfBackend:
                 return [int(x) for x in (found if isinstance(found, list) else [found])]
         return []
 
-    def _describe(self, checkpoint: Checkpoint, options: EngineOptions, load_s: float) -> ModelInfo:
+    def sum_weights(self, progress: ProgressFn) -> str:
+        """A checksum of the bytes of all parameters as they lie in memory now."""
+        return checksum(self._model.named_parameters(), progress)
+
+    def _describe(
+        self, files: list[WeightsFile], options: EngineOptions, load_s: float
+    ) -> ModelInfo:
         parameters = list(self._model.parameters())
         kinds = self._layer_kinds()
         return ModelInfo(
@@ -127,8 +147,9 @@ class HfBackend:
             vocabulary=self._vocabulary,
             context_length=self._context_length(),
             weights_bytes=sum(x.nbytes for x in parameters),
-            weights_files=checkpoint.weights_files(),
+            weights_files=files,
             load_s=round(load_s, 3),
+            weights_checksum=self._checksum,
         )
 
     # Decoding ----------------------------------------------------------------------------------
@@ -137,11 +158,20 @@ class HfBackend:
         """An empty cache."""
         make = partial(build_layers, self._model.config, self._limit)
         position = self._costs.position_bytes if self._costs is not None else 0
-        return HfCache(mode, make, self._snapshot_every, position)
+        return HfCache(
+            mode, make, self._snapshot_every, position, partial(device_bytes, self._device)
+        )
 
     def forward(self, ids: Sequence[int], cache: SessionCache) -> Forward:
         """Read `ids` after what the cache holds. Raises InspectError (`no_memory`, `engine`,
         `bad_arg`, `context_full`); the cache then is as it was, or says it is lost."""
+        return self._read(ids, cache, None).forward
+
+    def score(self, ids: Sequence[int], cache: SessionCache, targets: Sequence[int]) -> Scored:
+        """As `forward`, with how likely each of `targets` was after the id at its place."""
+        return self._read(ids, cache, list(targets))
+
+    def _read(self, ids: Sequence[int], cache: SessionCache, targets: list[int] | None) -> Scored:
         if not isinstance(cache, HfCache):
             raise TypeError("a cache of another backend")
         cache.check()
@@ -152,32 +182,37 @@ class HfBackend:
         self._synchronise()
         started = time.perf_counter_ns()
         try:
-            row = self._logits(read, cache)
+            rows = self._logits(read, cache, last_only=targets is None)
             self._synchronise()
+            ms = (time.perf_counter_ns() - started) / 1e6
+            logprobs, ranks = score_rows(rows, targets or [])
+            row = rows[-1] if targets is None else rows[-1].clone()
         except (RuntimeError, IndexError) as error:
             cache.roll_back()
             raise _failed(error) from error
-        ms = (time.perf_counter_ns() - started) / 1e6
+        except InspectError:
+            cache.roll_back()
+            raise
         cache.tokens += len(ids)
         cache.ids.extend(ids)
         if self._scratch is None:
             self._scratch = torch.empty(2, row.numel(), device=row.device)
-        return Forward(RowDistribution(row, self._scratch), ms, len(read))
+        return Scored(Forward(RowDistribution(row, self._scratch), ms, len(read)), logprobs, ranks)
 
-    def _logits(self, read: list[int], cache: HfCache) -> Tensor:
+    def _logits(self, read: list[int], cache: HfCache, *, last_only: bool) -> Tensor:
+        """Logits of the last position, or of all that were read, a row each."""
+        keep = self._last_only if last_only else {}
         with torch.inference_mode():
             tensor = torch.tensor([read], dtype=torch.long, device=self._device)
             if cache.mode == "none":
-                out = self._model(input_ids=tensor, use_cache=False, **self._last_only)
+                out = self._model(input_ids=tensor, use_cache=False, **keep)
             else:
                 # Room first: running out of memory here leaves every layer as it was.
                 cache.layers.reserve(cache.tokens + len(read))
-                out = self._model(
-                    input_ids=tensor, cache=cache.layers, use_cache=True, **self._last_only
-                )
-            row: Tensor = out.logits[0, -1]
+                out = self._model(input_ids=tensor, cache=cache.layers, use_cache=True, **keep)
+            rows: Tensor = out.logits[0]
             # Without `logits_to_keep` the row is a view of all positions: let those go.
-            return row if self._last_only else row.clone()
+            return rows if keep or not last_only else rows[-1:].clone()
 
     def _check_ids(self, ids: Sequence[int], held: int) -> None:
         if not ids or min(ids) < 0 or max(ids) >= self._vocabulary:

@@ -24,6 +24,7 @@ from engine_daemon.worker.backends.base import (
     NoMemoryError,
     ProgressFn,
     Report,
+    Scored,
     SessionCache,
 )
 from engine_daemon.worker.common import common
@@ -142,23 +143,23 @@ class ScriptedDistribution:
     """Samplers remembered a row."""
 
     def __init__(self, row: Row) -> None:
-        self._row = row
+        self.row = row
         self._made: dict[_Key, ScriptedEvaluation] = {}
 
     def kept(self) -> "tuple[ScriptedDistribution, int]":
         """Itself: rows live in a table."""
-        return self, _LOGIT_BYTES * len(self._row.logits)
+        return self, _LOGIT_BYTES * len(self.row.logits)
 
     def evaluate(self, sampler: Sampler, path: Sequence[int]) -> ScriptedEvaluation:
         """Apply a sampler."""
         if has_penalties(sampler):
-            return ScriptedEvaluation(self._row, sampler, path)
+            return ScriptedEvaluation(self.row, sampler, path)
         key = (sampler.greedy, sampler.temperature, sampler.top_k, sampler.top_p, sampler.min_p)
         made = self._made.get(key)
         if made is None:
             if len(self._made) >= self._MOST:
                 self._made.clear()
-            made = self._made[key] = ScriptedEvaluation(self._row, sampler, path)
+            made = self._made[key] = ScriptedEvaluation(self.row, sampler, path)
         return made
 
 
@@ -234,6 +235,17 @@ class ScriptedBackend:
             ms=(time.monotonic_ns() - started) / 1e6,
             processed=len(ids) if cache.mode == "kv" else position,
         )
+
+    def score(self, ids: Sequence[int], cache: SessionCache, targets: Sequence[int]) -> Scored:
+        """As `forward`, with how likely each of `targets` was after the id at its place."""
+        assert isinstance(cache, ScriptedCache)
+        tail, logprobs, ranks = cache.ids[-3:], [], []
+        for number, (token_id, target) in enumerate(zip(ids, targets, strict=False), 1):
+            tail = [*tail, token_id][-3:]
+            row = self._distribution(tail, cache.tokens + number).row
+            logprobs.append(row.logits[target] - row.logsumexp)
+            ranks.append(row.rank(target))
+        return Scored(self.forward(ids, cache), logprobs, ranks)
 
     def work(self, processed: int, position: int) -> Work:
         """One row of logits a position, plus the pretended cache."""

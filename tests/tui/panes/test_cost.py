@@ -16,7 +16,7 @@ async def test_measured_points_outweigh_marks() -> None:
     async with screen(story) as (_, app, _source):
         shown = "\n".join(rows(app, "cost")[1:])
         assert shown.count("•") > 10
-        assert shown.count("×") == 1
+        assert shown.count("▴") == 1
         palette = app.main.query_one("#cost", Pane).palette
         assert palette.plot.bold
         assert not palette.mark.bold

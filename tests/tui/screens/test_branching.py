@@ -5,10 +5,9 @@ import math
 import pytest
 from textual.widgets import Input, OptionList
 
+from engine_daemon.protocol.asks import AskReroll, AskWhatIf
 from engine_daemon.protocol.commands import (
     Answer,
-    AskReroll,
-    AskWhatIf,
     At,
     Force,
     ForceText,
