@@ -9,8 +9,6 @@ from engine_daemon.protocol.codec import unpack_event
 from engine_daemon.protocol.commands import (
     AddCondition,
     AnyCommand,
-    AskCondition,
-    AskEncode,
     At,
     Close,
     Force,
@@ -25,6 +23,7 @@ from engine_daemon.protocol.commands import (
     Switch,
 )
 from engine_daemon.protocol.events import PromptSet, Stopped
+from engine_daemon.protocol.reads import AskCondition, AskEncode
 from engine_daemon.protocol.values import PromptSpec, Sampler
 from engine_daemon.recording.columns import Columns
 from tui.source import EventSource

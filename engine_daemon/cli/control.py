@@ -20,7 +20,6 @@ from engine_daemon.options import whole
 from engine_daemon.protocol.codec import unpack_event
 from engine_daemon.protocol.commands import (
     AnyCommand,
-    AskEncode,
     At,
     Batch,
     Close,
@@ -30,6 +29,7 @@ from engine_daemon.protocol.commands import (
     RunTo,
 )
 from engine_daemon.protocol.events import Closed, Commanded, PromptSet, Stepped, Stopped
+from engine_daemon.protocol.reads import AskEncode
 from engine_daemon.protocol.state import SessionInfo
 from engine_daemon.protocol.values import PromptSpec
 from engine_daemon.recording.columns import Columns

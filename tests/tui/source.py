@@ -14,11 +14,7 @@ from engine_daemon.protocol.codec import pack_event
 from engine_daemon.protocol.commands import (
     AddCondition,
     Answer,
-    AnyAsk,
     AnyCommand,
-    AskCondition,
-    AskEncode,
-    AskEvents,
     At,
     Batch,
     Force,
@@ -36,6 +32,7 @@ from engine_daemon.protocol.events import (
     ConditionRemoved,
     SamplerSet,
 )
+from engine_daemon.protocol.reads import AnyAsk, AskCondition, AskEncode, AskEvents
 from engine_daemon.protocol.state import State
 from tests.tui.story import SESSION, Story, state
 

@@ -4,13 +4,8 @@ import msgspec
 import pytest
 
 from engine_daemon.errors import InspectError
-from engine_daemon.protocol.commands import (
-    AskEvents,
-    At,
-    Force,
-    Pause,
-    RunTo,
-)
+from engine_daemon.protocol.commands import At, Force, Pause, RunTo
+from engine_daemon.protocol.reads import AskEvents
 from tests.tui.pilot import rows, said, screen, until
 from tests.tui.source import FakeSource
 from tests.tui.story import SESSION, Story, paused, state
@@ -111,7 +106,7 @@ async def test_space_runs_and_pauses() -> None:
         await pilot.press("space")
         await until(pilot, lambda: app.view.running)
         assert source.sent[0] == (RunTo(step=None), SESSION, At(branch=0, step=3))
-        assert "RUNNING" in rows(app, "status")[0]
+        assert "LIVE" in rows(app, "status")[0]
         await pilot.press("space")
         await until(pilot, lambda: not app.view.running)
         assert source.sent[1][0] == Pause()
