@@ -13,10 +13,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
-from engine_daemon.client import DaemonClient, is_running, read_connection
+from engine_daemon.client import DaemonClient
 from engine_daemon.config import DaemonOptions
 from engine_daemon.errors import InspectError
 from engine_daemon.launch import start_daemon, stop_daemon
+from engine_daemon.lookup import is_running, read_connection
 from engine_daemon.paths import Paths, paths_for
 from engine_daemon.protocol import commands as cmd
 from engine_daemon.protocol.values import PromptSpec, Sampler

@@ -11,9 +11,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from engine_daemon.client import DaemonClient, is_running
+from engine_daemon.client import DaemonClient
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.launch import start_daemon, wait_ready
+from engine_daemon.lookup import is_running
 from engine_daemon.protocol import commands as cmd
 from engine_daemon.protocol import events as ev
 from engine_daemon.protocol.codec import unpack_event
