@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from engine_daemon import __version__
 from engine_daemon.cli.signals import interrupted_code, take_sigterm
+from engine_daemon.cli.streams import mend_streams
 from engine_daemon.errors import Exit, InspectError
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ BUG: Final = 70
 def run_line(words: Sequence[str]) -> int:
     """Run one command line; the exit code."""
     words = list(words)
+    mend_streams()
     take_sigterm()
     debug = "--debug" in words[: words.index("--") if "--" in words else None]
     try:
@@ -39,6 +41,12 @@ def run_line(words: Sequence[str]) -> int:
 
         give_up_stdout()
         return Exit.DONE
+    except OSError as error:
+        if debug:
+            traceback.print_exc()
+        what = f"cannot use {error.filename}: " if error.filename else ""
+        _complain(f"{what}{error.strerror or error}", "Nothing of it is kept; --debug shows where")
+        return Exit.DAEMON
     except Exception as error:  # noqa: BLE001  the edge of the process: no traceback unless asked
         if debug:
             traceback.print_exc()
@@ -50,10 +58,7 @@ def _complain(*lines: str) -> None:
     """Say what happened and what to do, a line each whatever the texts hold."""
     from engine_daemon.cli.output import say
 
-    try:
-        say("llm-inspect: " + "\n".join(" ".join(line.split()) for line in lines))
-    except OSError:
-        return  # nobody reads standard error either
+    say("llm-inspect: " + "\n".join(" ".join(line.split()) for line in lines))
 
 
 def _dispatch(words: list[str]) -> int:

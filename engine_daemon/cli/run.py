@@ -108,6 +108,7 @@ class Run:
         self._progress = LoadProgress()
         self._leave = Leave(client, session)
         self._rejected: InspectError | None = None
+        self._unwritable: InspectError | None = None
         self._paused_by = ""
         self._done = False
         self._closed = False
@@ -120,13 +121,13 @@ class Run:
             self._look(self._client.state)
             while not (self._done or self._closed or self._left):
                 await self._turn(await updates.next(_TICK_S) or [])
-            if self._left:
-                return self._leave.code
             if keep and not self._closed:
                 self.stays_open = True
-            else:
+            elif not self._left:
                 await self._close(updates)
-            return Exit.DONE
+            if self._unwritable is not None:
+                raise self._unwritable
+            return self._leave.code if self._left else Exit.DONE
         except InspectError as error:
             self._faulted(error)
             raise
@@ -149,7 +150,8 @@ class Run:
             self._go()
         try:
             await self._printer.flush()
-        except StdoutClosed:
+        except StdoutClosed as closed:
+            self._unwritable = closed.failure
             self._leave.begin(Exit.DONE)
 
     def _take(self, batch: Batch) -> None:
