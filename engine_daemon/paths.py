@@ -20,6 +20,10 @@ APP: Final = "llm-inspect"
 DEFAULT_NAME: Final = "default"
 SOCKET_PATH_LIMIT: Final = 107
 """Bytes of a Unix socket path that every Linux accepts."""
+_COMMAND: Final = re.compile(
+    r"\bllm-inspect (?:(?:daemon (?!list)|sessions |models )[a-z]+|resume|pause|step|close)\b"
+    r"(?! --name)"
+)
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
@@ -35,6 +39,12 @@ def check_name(name: str) -> str:
 def name_option(name: str) -> str:
     """` --name NAME` where that is needed, for commands written in hints."""
     return "" if name == DEFAULT_NAME else f" --name {name}"
+
+
+def with_name(text: str, name: str) -> str:
+    """A hint whose commands say which daemon they mean, where that is needed."""
+    option = name_option(name)
+    return _COMMAND.sub(lambda found: found[0] + option, text) if option else text
 
 
 def short_hash(name: str) -> str:
@@ -199,9 +209,10 @@ def make_runtime(paths: Paths) -> None:
 def read_regular(path: Path) -> bytes:
     """The bytes of a file; OSError also where it is none: a pipe would be waited for."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
     with open(fd, "rb") as file:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise OSError(errno.EINVAL, "it is no regular file", str(path))
         return file.read()
 
 

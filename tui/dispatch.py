@@ -87,6 +87,7 @@ def _screen(parsed: "Parsed") -> int:
     from engine_daemon.cli.prompt import read_prompt
     from engine_daemon.cli.request import open_command, who
     from engine_daemon.cli.target import attach_target, ensure_running, state_of, target_of
+    from engine_daemon.paths import with_name
 
     given = parsed.given
     session: str | None = None
@@ -100,19 +101,23 @@ def _screen(parsed: "Parsed") -> int:
         prompt = read_prompt(parsed.arguments, given)
         target = target_of(given)
     command = None if prompt is None else open_command(given, prompt, run=False)
-    if parsed.command != "attach":
-        ensure_running(target)
-    from tui.app import run_screen
+    try:
+        if parsed.command != "attach":
+            ensure_running(target)
+        from tui.app import run_screen
 
-    return run_screen(
-        target.paths,
-        prompt=prompt,
-        open_command=command,
-        session=session,
-        observe=False,
-        who=who(given),
-        theme=target.theme,
-    )
+        return run_screen(
+            target.paths,
+            prompt=prompt,
+            open_command=command,
+            session=session,
+            observe=False,
+            who=who(given),
+            theme=target.theme,
+        )
+    except InspectError as error:
+        error.hint = with_name(error.hint, target.paths.name)
+        raise
 
 
 def _check_terminal() -> None:

@@ -25,6 +25,7 @@ from engine_daemon.client import DaemonClient, Update
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.export.jsonl import JsonLines
 from engine_daemon.launch import load_error
+from engine_daemon.paths import with_name
 from engine_daemon.protocol.codec import unpack_event
 from engine_daemon.protocol.commands import Batch, Close, Open, StateMessage
 from engine_daemon.protocol.events import (
@@ -62,6 +63,7 @@ def main(arguments: list[str], given: Given) -> int:
             ensure_running(target)
             code = asyncio.run(_run(target, given, command, printer, recorder))
         except InspectError as error:
+            error.hint = with_name(error.hint, target.paths.name)
             printer.error(error)
             raise
         recorder.check()
@@ -172,7 +174,7 @@ class Run:
         if trouble and not (self._done or self._closed):
             raise InspectError(
                 trouble,
-                "Free some space, then: llm-inspect resume",
+                f"Free some space, then: llm-inspect resume {self._session}",
                 exit_code=Exit.DAEMON,
                 code="disk_full",
             )
