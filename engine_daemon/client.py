@@ -5,24 +5,23 @@ hub is away, commands carry the place they are meant for); nothing of screens, r
 """
 
 import asyncio
-import fcntl
 import getpass
-import json
 import os
 import socket
 from collections.abc import AsyncIterator
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Final, Self, TypeVar
 
 import msgspec
 
 from engine_daemon import __version__
 from engine_daemon.errors import Exit, InspectError
-from engine_daemon.link import Link, not_sent
-from engine_daemon.paths import Paths
+from engine_daemon.link import FORGOTTEN, Link, exit_of, not_sent
+from engine_daemon.lookup import no_daemon, read_connection
+from engine_daemon.paths import Paths, name_option
 from engine_daemon.protocol import asks, codec
 from engine_daemon.protocol import commands as cmd
-from engine_daemon.protocol.codec import seal
+from engine_daemon.protocol.codec import WireError, seal
 from engine_daemon.protocol.state import State
 
 CONNECT_S: Final = 3.0
@@ -59,43 +58,6 @@ def default_who() -> str:
     except (KeyError, OSError):
         user = str(os.getuid())
     return f"{user}@{socket.gethostname()}"
-
-
-def is_running(paths: Paths) -> bool:
-    """A daemon holds the lock. Needs no socket and answers at once."""
-    try:
-        fd = os.open(paths.lock, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(fd)
-    return False
-
-
-def read_connection(paths: Paths) -> dict[str, Any]:
-    """The connection file. Raises InspectError (exit 4) when there is no daemon to connect to."""
-    try:
-        found: dict[str, Any] = json.loads(paths.connection.read_bytes())
-    except (OSError, ValueError):
-        found = {}
-    if found and is_running(paths):
-        return found
-    raise no_daemon(paths.name)
-
-
-def no_daemon(name: str) -> InspectError:
-    """The error for a daemon that is not there."""
-    option = "" if name == "default" else f" --name {name}"
-    return InspectError(
-        f"no daemon named {name} is running",
-        f"Start one: llm-inspect daemon start{option}",
-        exit_code=Exit.DAEMON,
-        code="no_daemon",
-    )
 
 
 class DaemonClient:
@@ -181,12 +143,13 @@ class DaemonClient:
                 who=self._who,
                 want="observe" if self._observe else "control",
             )
+            check_message(hello)
             answer = await link.request(hello, CONNECT_S)
         except TimeoutError:
             link.close()
             raise InspectError(
                 f"the daemon {self._paths.name} does not answer",
-                "llm-inspect daemon status, then llm-inspect daemon restart",
+                f"llm-inspect daemon restart{name_option(self._paths.name)}",
                 exit_code=Exit.DAEMON,
                 code="no_answer",
             ) from None
@@ -197,7 +160,8 @@ class DaemonClient:
             link.close()
             raise InspectError(
                 f"{answer.text}; this viewer speaks {codec.VERSION}",
-                "Install the same version on both sides, then llm-inspect daemon restart",
+                "Install the same version on both sides, then llm-inspect daemon restart"
+                + name_option(self._paths.name),
                 exit_code=Exit.DAEMON,
                 code=answer.code,
             )
@@ -251,7 +215,7 @@ class DaemonClient:
             raise InspectError(
                 reply.message or reply.code,
                 reply.hint,
-                exit_code=_exit_of(reply.code),
+                exit_code=exit_of(reply.code),
                 code=reply.code,
             )
         return reply
@@ -262,14 +226,14 @@ class DaemonClient:
         answer = await self._request(message, cmd.Answer, session, ASK_S)
         if answer.code:
             raise InspectError(
-                answer.message or answer.code, exit_code=_exit_of(answer.code), code=answer.code
+                answer.message or answer.code, exit_code=exit_of(answer.code), code=answer.code
             )
         return answer
 
     async def _request(
         self, message: cmd.Message, kind: type[M], session: str | None, limit_s: float
     ) -> M:
-        _check_size(message)
+        check_message(message, session)
         link = self._link
         if link is None:
             raise not_sent()
@@ -278,7 +242,7 @@ class DaemonClient:
         except TimeoutError:
             raise InspectError(
                 f"no answer from the daemon within {limit_s:.0f} s",
-                "llm-inspect daemon status",
+                f"llm-inspect daemon status{name_option(self._paths.name)}",
                 exit_code=Exit.DAEMON,
                 code="no_answer",
             ) from None
@@ -333,7 +297,7 @@ class DaemonClient:
                 self._batch(message)
             case cmd.ErrorMessage(code="no_hello"):
                 if self._link is not None:
-                    self._link.fail("the daemon has forgotten this viewer")
+                    self._link.fail(FORGOTTEN)
             case _:
                 pass
 
@@ -352,15 +316,14 @@ class DaemonClient:
         self._arrived.set()
 
 
-def _exit_of(code: str) -> Exit:
-    """A refusal is the daemon's, unless the request itself was wrong."""
-    usual = ("busy", "gone", "stale", "no_engine", "slow_down", "observer", "other_model")
-    lasting = ("no_lease", "no_memory", "context_full", "disk_full", "locked", "io", "engine")
-    return Exit.DAEMON if code in (*usual, *lasting) else Exit.USAGE
-
-
-def _check_size(message: cmd.Message) -> None:
-    size = len(seal(message)[2])
+def check_message(message: cmd.Message, session: str | None = None) -> None:
+    """Raise InspectError for what the wire cannot carry, or the daemon would not understand."""
+    try:
+        body = seal(message, session=session)[2]
+        codec.decode_body(body, type(message))
+    except (OverflowError, TypeError, ValueError, WireError) as error:
+        raise InspectError(f"this cannot be asked of a daemon: {error}", code="bad_arg") from None
+    size = len(body)
     if size > codec.TEXT_LIMIT:
         limit = codec.TEXT_LIMIT // (1024 * 1024)
         raise InspectError(

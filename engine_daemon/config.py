@@ -1,6 +1,7 @@
 """What a daemon is started with, and the user's `config.toml`. Reads and writes files; starts
 nothing."""
 
+import contextlib
 import math
 import os
 import tomllib
@@ -13,7 +14,7 @@ import msgspec
 from engine_daemon import options as check
 from engine_daemon.errors import InspectError
 from engine_daemon.nearest import suggestion
-from engine_daemon.paths import Paths, check_name, paths_for
+from engine_daemon.paths import Paths, check_name, paths_for, read_regular
 from engine_daemon.protocol.worker import EngineOptions
 
 CONFIG_FILE: Final = "config.toml"
@@ -41,7 +42,7 @@ class DaemonOptions(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def read(cls, path: Path) -> "DaemonOptions":
         """The options last saved; OSError or msgspec.ValidationError when there are none."""
-        return msgspec.json.decode(path.read_bytes(), type=cls)
+        return msgspec.json.decode(read_regular(path), type=cls)
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,10 +107,10 @@ _DAEMON_KEYS: Final[Mapping[str, tuple[str, Callable[[str], object]]]] = {
     "device": ("device", check.device),
     "dtype": ("dtype", check.dtype),
     "tp": ("tp", check.ranks),
-    "max_context": ("max_context", check.whole(1)),
+    "max_context": ("max_context", check.whole(1, check.COUNT)),
     "rows_bytes": ("rows_bytes", check.whole(0)),
     "cache_bytes": ("cache_bytes", check.whole(1)),
-    "snapshot_every": ("snapshot_every", check.whole(1)),
+    "snapshot_every": ("snapshot_every", check.whole(1, check.COUNT)),
     "idle_exit": ("idle_exit_s", check.idle_exit),
 }
 """Key in a `[daemon.NAME]` section → field of `Asked` and its check."""
@@ -122,13 +123,12 @@ def read_config(folder: Path) -> Config:
     """
     path = folder / CONFIG_FILE
     try:
-        raw = tomllib.loads(path.read_text("utf-8"))
+        raw = tomllib.loads(read_regular(path).decode())
     except FileNotFoundError:
         return Config()
     except (OSError, ValueError) as error:
-        raise InspectError(
-            f"cannot read {path}: {error}", "Mend the file or move it away"
-        ) from None
+        why = error.strerror if isinstance(error, OSError) else error
+        raise InspectError(f"cannot read {path}: {why}", "Mend the file or move it away") from None
     _only(path, "", raw, ("paths", "screen", "daemon"))
     paths = _table(path, "paths", raw.get("paths", {}))
     _only(path, "paths", paths, ("runtime", "state", "cache"))
@@ -159,7 +159,10 @@ def _only(path: Path, where: str, keys: Mapping[str, object], known: tuple[str, 
 
 
 def _folder(path: Path, key: str, value: object) -> Path:
-    folder = Path(value).expanduser() if isinstance(value, str) else Path()
+    folder = Path()
+    if isinstance(value, str) and "\0" not in value:
+        with contextlib.suppress(RuntimeError):  # `~somebody` who is not here
+            folder = Path(value).expanduser()
     if not folder.is_absolute():
         raise InspectError(f"{path}: {key} in [paths] takes an absolute path, not {value!r}")
     return folder

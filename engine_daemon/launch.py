@@ -5,25 +5,30 @@ Knows processes and the daemon's state; asks nobody anything and prints nothing.
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Final, Literal
 
-from engine_daemon.client import DaemonClient, is_running, read_connection
+from engine_daemon.client import DaemonClient
 from engine_daemon.config import DaemonOptions
 from engine_daemon.errors import Exit, InspectError
-from engine_daemon.paths import Paths, make_runtime
+from engine_daemon.lookup import is_running, owner, read_connection
+from engine_daemon.paths import Paths, make_runtime, name_option, unusable
 from engine_daemon.protocol.codec import WireError
 from engine_daemon.protocol.commands import StateMessage, StopDaemon
 from engine_daemon.protocol.state import State
 
 HUB_UP_S: Final = 10.0
 STOP_S: Final = 2.0
+KILL_S: Final = 1.7
+ASK_S: Final = 0.8
 _POLL_S: Final = 0.01
 
 OnState = Callable[[State], None]
@@ -38,12 +43,47 @@ def start_daemon(
     """Start it detached: own session, stdio to its log, cwd `/`. Returns when it answers (`hub`)
     or the model is loaded (`ready`).
 
-    Raises InspectError: exit 4 when the hub cannot start, 3 when the model cannot be loaded.
+    Raises InspectError: exit 4 when the hub cannot start (`running`: there is one by now), 3 when
+    the model cannot be loaded.
     """
     make_runtime(paths)
+    try:
+        with _only_one(paths):
+            _start_hub(paths, options)
+    except OSError as error:
+        raise unusable(error) from None
+    if wait == "ready":
+        asyncio.run(wait_ready(paths, on_state))
+
+
+@contextlib.contextmanager
+def _only_one(paths: Paths) -> Iterator[None]:
+    """Of several that start a daemon at the same moment, one does; the others find it running."""
+    fd = os.open(paths.runtime, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    deadline = time.monotonic() + HUB_UP_S
+    try:
+        while time.monotonic() < deadline:
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            time.sleep(_POLL_S)
+        if is_running(paths):
+            raise InspectError(
+                f"the daemon {paths.name} is running already",
+                f"llm-inspect daemon status{name_option(paths.name)}",
+                exit_code=Exit.DAEMON,
+                code="running",
+            )
+        yield
+    finally:
+        os.close(fd)
+
+
+def _start_hub(paths: Paths, options: DaemonOptions) -> None:
     options.save(paths.options)
     paths.log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with paths.log.open("ab") as log:
+        said_before = log.tell()
         os.chmod(paths.log, 0o600)
         process = subprocess.Popen(
             [
@@ -63,21 +103,20 @@ def start_daemon(
             stderr=log,
             start_new_session=True,
         )
-    _wait_for_hub(paths, process)
+    _wait_for_hub(paths, process, said_before)
     # Whoever started it is its parent until it ends itself: leave no zombie when it does.
     threading.Thread(target=process.wait, daemon=True).start()
-    if wait == "ready":
-        asyncio.run(wait_ready(paths, on_state))
 
 
-def _wait_for_hub(paths: Paths, process: "subprocess.Popen[bytes]") -> None:
+def _wait_for_hub(paths: Paths, process: "subprocess.Popen[bytes]", said_before: int) -> None:
     deadline = time.monotonic() + HUB_UP_S
     while time.monotonic() < deadline:
         code = process.poll()
         if code is not None:
+            words, hint = _last_words(paths, said_before)
             raise InspectError(
-                f"the daemon ended at once (exit {code})",
-                f"See {paths.log}",
+                f"the daemon ended at once: {words or f'exit {code}'}",
+                hint or f"See {paths.log}",
                 exit_code=Exit.DAEMON,
                 code="no_daemon",
             )
@@ -93,6 +132,19 @@ def _wait_for_hub(paths: Paths, process: "subprocess.Popen[bytes]") -> None:
         exit_code=Exit.DAEMON,
         code="no_daemon",
     )
+
+
+def _last_words(paths: Paths, said_before: int) -> tuple[str, str]:
+    """What a hub that ended said last, and its hint: the text of an error, or of an exception."""
+    try:
+        said = paths.log.read_bytes()[said_before:].decode("utf-8", "replace")
+    except OSError:
+        return "", ""
+    _, found, error = said.rpartition(" ERROR ")
+    lines = [line.strip() for line in (error if found else said).splitlines() if line.strip()]
+    if found and not any(line.startswith("Traceback") for line in lines):
+        return lines[0] if lines else "", lines[1] if len(lines) > 1 else ""
+    return lines[-1] if lines else "", ""
 
 
 async def wait_ready(paths: Paths, on_state: OnState | None = None) -> None:
@@ -135,34 +187,49 @@ def load_error(state: State) -> InspectError:
 def stop_daemon(paths: Paths) -> bool:
     """Ask it to leave, then insist; False when none was running.
 
-    A daemon that does not answer gets SIGTERM, one that stays for two seconds SIGKILL: nothing of
-    its logs is unsaved.
+    A daemon that does not answer gets SIGTERM, one that stays SIGKILL, all within two seconds:
+    nothing of its logs is unsaved. Raises InspectError when its process is not known.
     """
+    begun = time.monotonic()
     if not is_running(paths):
         return False
+    pid = owner(paths)
     try:
-        pid = int(read_connection(paths)["pid"])
-    except InspectError:
-        if _gone(paths, STOP_S):  # it was on its way out
+        pid = pid or int(read_connection(paths)["pid"])
+    except InspectError as error:
+        if _gone(paths, begun + STOP_S):  # it was on its way out
             return True
+        error.hint = f"End the process that holds {paths.lock}: fuser -k {paths.lock}"
         raise
-    try:
-        asyncio.run(_ask_to_stop(paths))
-    except InspectError:
-        _signal(pid, signal.SIGTERM)
-    if not _gone(paths, STOP_S):
+    if _is_stopped(pid):
         _signal(pid, signal.SIGKILL)
-        _gone(paths, STOP_S)
+    else:
+        try:
+            asyncio.run(_ask_to_stop(paths))
+        except (InspectError, TimeoutError):
+            _signal(pid, signal.SIGTERM)
+    if not _gone(paths, begun + KILL_S):
+        _signal(pid, signal.SIGKILL)
+        _gone(paths, begun + STOP_S)
     return True
 
 
 async def _ask_to_stop(paths: Paths) -> None:
-    async with DaemonClient(paths, client="stop", reconnect=False) as client:
-        await client.command(StopDaemon())
+    async with asyncio.timeout(ASK_S):
+        async with DaemonClient(paths, client="stop", reconnect=False) as client:
+            await client.command(StopDaemon())
 
 
-def _gone(paths: Paths, within_s: float) -> bool:
-    deadline = time.monotonic() + within_s
+def _is_stopped(pid: int) -> bool:
+    """It was halted (SIGSTOP, a debugger) and hears nothing."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text("utf-8")
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] in ("T", "t")
+
+
+def _gone(paths: Paths, deadline: float) -> bool:
     while is_running(paths):
         if time.monotonic() > deadline:
             return False

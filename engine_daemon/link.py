@@ -6,6 +6,7 @@ frames and answers; nothing of sessions.
 
 import asyncio
 from collections.abc import Callable
+from typing import Final
 
 import zmq
 import zmq.utils.monitor
@@ -13,6 +14,8 @@ import zmq.utils.monitor
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.protocol import commands as cmd
 from engine_daemon.protocol.codec import WireError, decode_body, open_envelope, seal
+
+FORGOTTEN: Final = "the daemon has forgotten this viewer"
 
 
 class Link:
@@ -90,9 +93,14 @@ class Link:
         self._waiting[number] = future
         try:
             async with asyncio.timeout(limit_s):
-                return await future
+                answer = await future
         finally:
             self._waiting.pop(number, None)
+        if isinstance(answer, cmd.ErrorMessage):
+            if answer.code == "no_hello":
+                self.fail(FORGOTTEN)
+            raise InspectError(answer.message, exit_code=exit_of(answer.code), code=answer.code)
+        return answer
 
     def close(self, reason: str = "closed") -> None:
         """Close the socket; whoever waits for an answer is told."""
@@ -143,6 +151,14 @@ class Link:
             waiting.set_result(message)
         else:
             self._received(message)
+
+
+def exit_of(code: str) -> Exit:
+    """A refusal is the daemon's, unless the request itself was wrong."""
+    usual = ("busy", "gone", "stale", "no_engine", "slow_down", "observer", "other_model")
+    lasting = ("no_lease", "no_memory", "context_full", "disk_full", "locked", "io", "engine")
+    link = ("no_hello", "version")
+    return Exit.DAEMON if code in (*usual, *lasting, *link) else Exit.USAGE
 
 
 def not_sent() -> InspectError:

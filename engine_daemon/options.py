@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from typing import Final, Literal, cast, get_args
 
+from engine_daemon.characters import Visible
 from engine_daemon.nearest import suggestion
 
 Dtype = Literal["auto", "bf16", "fp16", "fp32"]
@@ -17,6 +18,11 @@ ENGINES: Final = ("hf", "scripted")
 LATER_ENGINES: Final = ("vllm", "openai")
 NEVER: Final = math.inf
 """`--idle-exit never`."""
+COUNT: Final = 2**31
+"""No count of positions, steps or candidates is larger."""
+WHO_CHARS: Final = 64
+"""Of a name shown to others."""
+_LONGEST_S: Final = 36500 * 86400.0
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 
@@ -63,11 +69,15 @@ def number(
 def duration(text: str) -> float:
     """Seconds of `90`, `90s`, `15m`, `2h`, `1h30m`."""
     if re.fullmatch(r"\d+(\.\d+)?", text):
-        return float(text)
-    parts = _PART.findall(text)
-    if not parts or "".join(n + unit for n, unit in parts) != text:
-        raise ValueError(f"takes a duration such as 90s, 15m or 2h, not {text!r}")
-    return sum(float(n) * _UNITS[unit] for n, unit in parts)
+        seconds = float(text)
+    else:
+        parts = _PART.findall(text)
+        if not parts or "".join(n + unit for n, unit in parts) != text:
+            raise ValueError(f"takes a duration such as 90s, 15m or 2h, not {text!r}")
+        seconds = sum(float(n) * _UNITS[unit] for n, unit in parts)
+    if seconds > _LONGEST_S:
+        raise ValueError("must be at most 36500d")
+    return seconds
 
 
 def duration_text(seconds: float) -> str:
@@ -121,4 +131,26 @@ def plain(text: str) -> str:
     """Any text but the empty one."""
     if not text:
         raise ValueError("must not be empty")
+    if "\0" in text:
+        raise ValueError("must not hold a NUL character")
+    return text
+
+
+def utf8(text: str) -> str:
+    """Any text that is UTF-8, the empty one excepted."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("is not UTF-8") from None
+    return plain(text)
+
+
+def shown_name(text: str) -> str:
+    """A name shown to others: short, and harmless on their terminals."""
+    if not utf8(text).strip():
+        raise ValueError("must not be blank")
+    if len(text) > WHO_CHARS:
+        raise ValueError(f"takes at most {WHO_CHARS} characters, not {len(text)}")
+    if text.translate(Visible()) != text:
+        raise ValueError("must not hold control or invisible characters")
     return text

@@ -3,6 +3,8 @@
 Makes and verifies directories; knows nothing of what is put in them.
 """
 
+import contextlib
+import errno
 import hashlib
 import os
 import re
@@ -18,6 +20,10 @@ APP: Final = "llm-inspect"
 DEFAULT_NAME: Final = "default"
 SOCKET_PATH_LIMIT: Final = 107
 """Bytes of a Unix socket path that every Linux accepts."""
+_COMMAND: Final = re.compile(
+    r"\bllm-inspect (?:(?:daemon (?!list)|sessions |models )[a-z]+|resume|pause|step|close)\b"
+    r"(?! --name)"
+)
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
@@ -28,6 +34,17 @@ def check_name(name: str) -> str:
             f"{name!r} is no daemon name", "Use 1-64 characters of A-Z a-z 0-9 . _ -"
         )
     return name
+
+
+def name_option(name: str) -> str:
+    """` --name NAME` where that is needed, for commands written in hints."""
+    return "" if name == DEFAULT_NAME else f" --name {name}"
+
+
+def with_name(text: str, name: str) -> str:
+    """A hint whose commands say which daemon they mean, where that is needed."""
+    option = name_option(name)
+    return _COMMAND.sub(lambda found: found[0] + option, text) if option else text
 
 
 def short_hash(name: str) -> str:
@@ -148,9 +165,19 @@ def make_private(directory: Path) -> None:
     Raises InspectError when it is a symbolic link, no directory, or another user's. Bits of group
     and others are taken away when the directory is ours (a shared daemon leaves 0711 behind).
     """
-    directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    directory.mkdir(mode=0o700, exist_ok=True)
-    info = os.lstat(directory)
+    try:
+        with contextlib.suppress(FileExistsError):
+            directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):  # no directory: said below
+            directory.mkdir(mode=0o700, exist_ok=True)
+        info = os.lstat(directory)
+    except OSError as error:
+        raise InspectError(
+            f"cannot make {directory}: {error.strerror}",
+            "Set LLM_INSPECT_RUNTIME_DIR to a directory of your own",
+            exit_code=Exit.DAEMON,
+            code="io",
+        ) from None
     mode = stat.S_IMODE(info.st_mode)
     if not stat.S_ISDIR(info.st_mode):
         problem = "is not a directory"
@@ -177,3 +204,25 @@ def make_runtime(paths: Paths) -> None:
     if paths.runtime.parent == _default_runtime_base():
         make_private(paths.runtime.parent)
     make_private(paths.runtime)
+
+
+def read_regular(path: Path) -> bytes:
+    """The bytes of a file; OSError also where it is none: a pipe would be waited for."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+    with open(fd, "rb") as file:
+        return file.read()
+
+
+def unusable(error: OSError) -> InspectError:
+    """The error of a folder of ours that cannot be written."""
+    where = f" {error.filename}" if error.filename else ""
+    hint = "Make room there" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "Make it writable"
+    return InspectError(
+        f"cannot write{where}: {error.strerror}",
+        f"{hint}, or choose another folder in config.toml [paths]",
+        exit_code=Exit.DAEMON,
+        code="io",
+    )

@@ -13,10 +13,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
-from engine_daemon.client import DaemonClient, is_running, read_connection
+import psutil
+
+from engine_daemon.client import DaemonClient
 from engine_daemon.config import DaemonOptions
 from engine_daemon.errors import InspectError
 from engine_daemon.launch import start_daemon, stop_daemon
+from engine_daemon.lookup import is_running, read_connection
 from engine_daemon.paths import Paths, paths_for
 from engine_daemon.protocol import commands as cmd
 from engine_daemon.protocol.values import PromptSpec, Sampler
@@ -97,6 +100,20 @@ def running_daemon(model: str = "scripted", backend: str = "scripted") -> Iterat
     """A started daemon in fresh directories."""
     with directories(), Daemon(model, backend) as daemon:
         yield daemon
+
+
+def children(pid: int) -> dict[str, psutil.Process]:
+    """The daemon's children by role."""
+    found = {}
+    for process in psutil.Process(pid).children():
+        try:
+            line = " ".join(process.cmdline())
+        except psutil.Error:  # it ended meanwhile
+            continue
+        for role in ("tokens", "worker"):
+            if f"engine_daemon.{role}" in line:
+                found[role] = process
+    return found
 
 
 def outside_the_loop(work: Callable[[], object]) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from engine_daemon import __version__
 from engine_daemon.cli.signals import interrupted_code, take_sigterm
+from engine_daemon.cli.streams import mend_streams
 from engine_daemon.errors import Exit, InspectError
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ BUG: Final = 70
 def run_line(words: Sequence[str]) -> int:
     """Run one command line; the exit code."""
     words = list(words)
+    mend_streams()
     take_sigterm()
     debug = "--debug" in words[: words.index("--") if "--" in words else None]
     try:
@@ -39,6 +41,12 @@ def run_line(words: Sequence[str]) -> int:
 
         give_up_stdout()
         return Exit.DONE
+    except OSError as error:
+        if debug:
+            traceback.print_exc()
+        what = f"cannot use {error.filename}: " if error.filename else ""
+        _complain(f"{what}{error.strerror or error}", "Nothing of it is kept; --debug shows where")
+        return Exit.DAEMON
     except Exception as error:  # noqa: BLE001  the edge of the process: no traceback unless asked
         if debug:
             traceback.print_exc()
@@ -50,11 +58,8 @@ def _complain(*lines: str, picture: str = "") -> None:
     """Say what happened and what to do, a line each whatever the texts hold; a picture as it is."""
     from engine_daemon.cli.output import say
 
-    try:
-        told = "\n".join(" ".join(line.split()) for line in lines)
-        say("llm-inspect: " + told + (f"\n{picture}" if picture else ""))
-    except OSError:
-        return  # nobody reads standard error either
+    told = "\n".join(" ".join(line.split()) for line in lines)
+    say("llm-inspect: " + told + (f"\n{picture}" if picture else ""))
 
 
 def _dispatch(words: list[str]) -> int:
@@ -83,6 +88,7 @@ def _screen(parsed: "Parsed") -> int:
     from engine_daemon.cli.prompt import read_prompt
     from engine_daemon.cli.request import open_command, who
     from engine_daemon.cli.target import attach_target, ensure_running, state_of, target_of
+    from engine_daemon.paths import with_name
 
     given = parsed.given
     session: str | None = None
@@ -96,19 +102,23 @@ def _screen(parsed: "Parsed") -> int:
         prompt = read_prompt(parsed.arguments, given)
         target = target_of(given)
     command = None if prompt is None else open_command(given, prompt, run=False)
-    if parsed.command != "attach":
-        ensure_running(target)
-    from tui.app import run_screen
+    try:
+        if parsed.command != "attach":
+            ensure_running(target)
+        from tui.app import run_screen
 
-    return run_screen(
-        target.paths,
-        prompt=prompt,
-        open_command=command,
-        session=session,
-        observe=False,
-        who=who(given),
-        theme=target.theme,
-    )
+        return run_screen(
+            target.paths,
+            prompt=prompt,
+            open_command=command,
+            session=session,
+            observe=False,
+            who=who(given),
+            theme=target.theme,
+        )
+    except InspectError as error:
+        error.hint = with_name(error.hint, target.paths.name)
+        raise
 
 
 def _check_terminal() -> None:

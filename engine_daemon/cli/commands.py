@@ -1,10 +1,20 @@
 """From a parsed command line to the command's own file, imported when it is its turn."""
 
 from engine_daemon.cli.parser import Parsed
+from engine_daemon.errors import InspectError
+from engine_daemon.paths import DEFAULT_NAME, with_name
 
 
 def run_command(parsed: Parsed) -> int:
     """Run a command that needs no screen; its exit code."""
+    try:
+        return _run(parsed)
+    except InspectError as error:
+        error.hint = with_name(error.hint, parsed.given.name or DEFAULT_NAME)
+        raise
+
+
+def _run(parsed: Parsed) -> int:
     given, arguments = parsed.given, parsed.arguments
     match parsed.command.split():
         case ["run"]:

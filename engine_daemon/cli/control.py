@@ -16,7 +16,7 @@ from engine_daemon.cli.target import target_of
 from engine_daemon.client import DaemonClient
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.export.text import readable
-from engine_daemon.options import whole
+from engine_daemon.options import COUNT, whole
 from engine_daemon.protocol.asks import AskEncode
 from engine_daemon.protocol.codec import unpack_event
 from engine_daemon.protocol.commands import (
@@ -41,7 +41,7 @@ def main(command: str, arguments: list[str], given: Given) -> int:
     count = 1
     if command == "step" and len(arguments) > 1:
         try:
-            count = whole(1)(arguments[1])
+            count = whole(1, COUNT)(arguments[1])
         except ValueError as error:
             raise InspectError(f"N {error}") from None
     if command == "force" and (given.token_id is None) == (given.text is None):

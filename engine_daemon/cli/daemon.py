@@ -24,14 +24,16 @@ from engine_daemon.cli.target import (
     check_model,
     defaults,
     start,
+    started_meanwhile,
     state_of,
     target_of,
+    wait_for_connection,
 )
-from engine_daemon.client import is_running, no_daemon, read_connection
 from engine_daemon.config import DaemonOptions, read_config
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.launch import stop_daemon, wait_ready
-from engine_daemon.paths import paths_for, runtime_base
+from engine_daemon.lookup import is_running, no_daemon, read_connection
+from engine_daemon.paths import paths_for, read_regular, runtime_base
 from engine_daemon.protocol.state import EngineState, State, ViewerInfo, WeightsCheck
 
 DEFAULT_LINES: Final = 200
@@ -42,13 +44,18 @@ def start_command(given: Given) -> int:
     target = target_of(given, starts_daemon=True)
     check_model(target.asked)
     name = target.paths.name
-    if is_running(target.paths):
-        check_asked(target, state_of(target).engine)
-        if not given.no_wait:
-            _wait(target)
-        say(f"the daemon {name} is running already")
-        return 0
-    _start(target, target.asked.applied_to(defaults(target, implicit=False)), given)
+    if not is_running(target.paths):
+        try:
+            _start(target, target.asked.applied_to(defaults(target, implicit=False)), given)
+            return 0
+        except InspectError as error:
+            if not started_meanwhile(target, error):
+                raise
+    wait_for_connection(target.paths)
+    check_asked(target, state_of(target).engine)
+    if not given.no_wait:
+        _wait(target)
+    say(f"the daemon {name} is running already")
     return 0
 
 
@@ -195,11 +202,16 @@ def logs_command(given: Given) -> int:
     """`daemon logs`: the end of the daemon's log."""
     target = target_of(given)
     try:
-        lines = target.paths.log.read_text("utf-8", "surrogateescape").splitlines()
+        log = read_regular(target.paths.log).decode("utf-8", "surrogateescape")
     except FileNotFoundError:
         raise InspectError(
             f"the daemon {target.paths.name} has no log yet", exit_code=Exit.DAEMON
         ) from None
+    except OSError as error:
+        raise InspectError(
+            f"cannot read {target.paths.log}: {error.strerror}", exit_code=Exit.DAEMON, code="io"
+        ) from None
+    lines = log.splitlines()
     count = DEFAULT_LINES if given.lines is None else given.lines
     for line in lines[len(lines) - min(count, len(lines)) :]:
         tell(line)
@@ -233,7 +245,7 @@ def _running() -> Iterator[dict[str, object]]:
     config = read_config(paths_for().config)
     for folder in _folders(runtime_base(config.runtime)):
         try:
-            name = str(json.loads((folder / "conn.json").read_bytes())["name"])
+            name = str(json.loads(read_regular(folder / "conn.json"))["name"])
             yield read_connection(config.paths(name))
         except (OSError, ValueError, KeyError, TypeError, InspectError):
             continue

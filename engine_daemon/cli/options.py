@@ -45,7 +45,7 @@ class Option:
     group: Group
     help: str
     metavar: str | None = None
-    convert: Callable[[str], object] = check.plain
+    convert: Callable[[str], object] = check.utf8
     short: str | None = None
     repeat: bool = False
 
@@ -122,6 +122,10 @@ def _timeout(text: str) -> float:
     return seconds
 
 
+def _whole(least: int) -> Callable[[str], int]:
+    return check.whole(least, check.COUNT)
+
+
 def _name(text: str) -> str:
     return check_name(text)
 
@@ -144,12 +148,16 @@ OPTIONS: Final = (
         check.idle_exit,
     ),
     Option(
-        "--max-context", _G.LIMIT, "positions a session may grow to", "N", check.whole(1, 2**31)
+        "--max-context",
+        _G.LIMIT,
+        "positions a session may grow to",
+        "N",
+        _whole(1),
     ),
-    Option("--steps", _G.SESSION, "at most N new tokens", "N", check.whole(0, 2**31)),
+    Option("--steps", _G.SESSION, "at most N new tokens", "N", _whole(0)),
     Option("--greedy", _G.SESSION, "always the most probable token (default)"),
     Option("--temperature", _G.SESSION, "sample; 0 = greedy", "T", check.number(0)),
-    Option("--top-k", _G.SESSION, "sample from the K best", "K", check.whole(1, 2**31)),
+    Option("--top-k", _G.SESSION, "sample from the K best", "K", _whole(1)),
     Option("--top-p", _G.SESSION, "sample from mass P", "P", check.number(above=0, most=1)),
     Option("--min-p", _G.SESSION, "drop what is below P times the best", "P", check.number(0, 1)),
     Option("--seed", _G.SESSION, "of the draws", "S", check.whole(0, 2**64 - 1)),
@@ -157,14 +165,20 @@ OPTIONS: Final = (
     Option("--presence-penalty", _G.SESSION, "0 = none", "X", check.number()),
     Option("--frequency-penalty", _G.SESSION, "0 = none", "X", check.number()),
     Option(
-        "--candidates", _G.SESSION, "candidates a step carries (20)", "K", check.whole(1, 2**31)
+        "--candidates",
+        _G.SESSION,
+        "candidates a step carries (20)",
+        "K",
+        _whole(1),
     ),
     Option("--no-kv-cache", _G.SESSION, "every step re-reads everything"),
     Option("--score-prompt", _G.SESSION, "also how likely each token of the prompt was"),
     Option("--chat", _G.SESSION, "apply the model's chat template"),
     Option("--raw", _G.SESSION, "the prompt as it is (default)"),
     Option("--system", _G.SESSION, "system message for the template", "TEXT", _any),
-    Option("--prompt-file", _G.SESSION, "the prompt, byte-exact; - = standard input", "F"),
+    Option(
+        "--prompt-file", _G.SESSION, "the prompt, byte-exact; - = standard input", "F", check.plain
+    ),
     Option("--no-specials", _G.SESSION, "text that looks like a special token stays text"),
     Option("--prompt-ids", _G.SESSION, "the prompt as token ids: a JSON list or white space", "F"),
     Option("--messages", _G.SESSION, "a conversation for the chat template", "FILE.json"),
@@ -181,14 +195,14 @@ OPTIONS: Final = (
         "TEXT",
         repeat=True,
     ),
-    Option("--record", _G.RUN, "also write the session's log here", "FILE"),
+    Option("--record", _G.RUN, "also write the session's log here", "FILE", check.plain),
     Option("--json", _G.JSON, "one JSON object a line"),
     Option("--echo", _G.RUN, "print the prompt first"),
     Option("--keep", _G.RUN, "leave the session open at the end"),
     Option("--session", _G.ATTACH, "which session", "ID"),
     Option("--id", _G.FORCE, "the token's id", "ID", check.whole(0, 2**32 - 1)),
     Option("--text", _G.FORCE, "the token's text", "TEXT"),
-    Option("--as", _G.WHO, "name shown to others", "WHO"),
+    Option("--as", _G.WHO, "name shown to others", "WHO", check.shown_name),
     Option("--no-wait", _G.NO_WAIT, "return when the daemon answers, before the model is ready"),
     Option("--yes", _G.YES, "do not ask"),
     Option("--lines", _G.LINES, "how many from the end (200)", "N", check.whole(0), "-n"),

@@ -9,6 +9,7 @@ import sys
 from typing import Final, TextIO
 
 from engine_daemon.characters import Visible, undecodable
+from engine_daemon.errors import Exit, InspectError
 
 _LINES_KEPT: Final = Visible(kept="\n\t")
 
@@ -19,18 +20,41 @@ def safe(text: str) -> str:
     return undecodable(clean).translate(_LINES_KEPT)
 
 
-def say(text: str, stream: TextIO | None = None) -> None:
-    """One line on standard error, or on `stream`."""
-    target = stream or sys.stderr
-    line = safe(text) + "\n"
-    encoding = target.encoding or "utf-8"
-    target.write(line.encode(encoding, "backslashreplace").decode(encoding))
-    target.flush()
+def say(text: str) -> None:
+    """One line on standard error."""
+    write_error(safe(text) + "\n")
+
+
+def write_error(text: str, unknown: str = "backslashreplace") -> None:
+    """`text` as it is on standard error, as far as somebody reads that."""
+    try:
+        _write(text, sys.stderr, unknown)
+    except OSError:
+        _give_up(2)
 
 
 def tell(text: str) -> None:
-    """One line on standard output."""
-    say(text, sys.stdout)
+    """One line on standard output. Raises BrokenPipeError when nobody reads it any more."""
+    try:
+        _write(safe(text) + "\n", sys.stdout)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        give_up_stdout()
+        raise unwritable(error) from None
+
+
+def unwritable(error: OSError) -> InspectError:
+    """The error of a standard output that takes no more."""
+    return InspectError(
+        f"cannot write to standard output: {error.strerror}", exit_code=Exit.DAEMON, code="io"
+    )
+
+
+def _write(text: str, stream: TextIO, unknown: str = "backslashreplace") -> None:
+    encoding = stream.encoding or "utf-8"
+    stream.write(text.encode(encoding, unknown).decode(encoding))
+    stream.flush()
 
 
 class TerminalText:
@@ -46,6 +70,10 @@ class TerminalText:
 
 def give_up_stdout() -> None:
     """Nobody reads standard output any more: what is still buffered goes nowhere, quietly."""
+    _give_up(1)
+
+
+def _give_up(fd: int) -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
+    os.dup2(nowhere, fd)
     os.close(nowhere)

@@ -78,7 +78,7 @@ def parse(argv: Sequence[str]) -> Parsed:
     split = words.index("--") if "--" in words else len(words)
     head, literal = words[:split], words[split + 1 :]
     if head[:1] == ["help"]:  # the word itself only: `Hello` is two edits away, and a prompt
-        return Parsed(SCREEN, [], Given(help=True))
+        return Parsed(_command([*head[1:], "--help"])[0], [], Given(help=True))
     name, rest = _command(head)
     given, arguments = _options(name, rest)
     if given.help or given.version:
@@ -151,6 +151,9 @@ class _Arguments(argparse.ArgumentParser):
         flag = flag.split("/")[-1]
         if rest.startswith("expected"):
             raise InspectError(f"{flag} needs a value", f"One that begins with -: {flag}=-…")
+        if rest.startswith("ignored explicit argument"):
+            hint = f"A text that begins with - comes after --: {self.prog} -- '-…'"
+            raise InspectError(f"{flag} takes no value", hint)
         raise InspectError(message, f"See {self.prog} --help")
 
 

@@ -10,7 +10,7 @@ import os
 import sys
 from typing import Final, Protocol
 
-from engine_daemon.cli.output import TerminalText, give_up_stdout, say
+from engine_daemon.cli.output import TerminalText, give_up_stdout, say, unwritable
 from engine_daemon.errors import InspectError
 from engine_daemon.export.jsonl import error_line, to_bytes
 from engine_daemon.export.objects import Line
@@ -23,7 +23,11 @@ _NAMED: Final = 5
 
 
 class StdoutClosed(Exception):
-    """Nobody reads standard output any more."""
+    """Standard output takes no more: nobody reads it, or (`failure`) it cannot be written."""
+
+    def __init__(self, failure: InspectError | None) -> None:
+        super().__init__()
+        self.failure = failure
 
 
 class Printer(Protocol):
@@ -76,10 +80,11 @@ class Stdout:
         try:
             while data:
                 data = data[os.write(sys.stdout.fileno(), data) :]
-        except OSError:
+        except OSError as error:
             self._closed = True
             give_up_stdout()
-            raise StdoutClosed from None
+            unread = isinstance(error, BrokenPipeError)
+            raise StdoutClosed(None if unread else unwritable(error)) from None
 
 
 class JsonPrinter:

@@ -9,7 +9,7 @@ import threading
 import time
 from typing import Final
 
-from engine_daemon.cli.output import safe
+from engine_daemon.cli.output import safe, write_error
 from engine_daemon.protocol.state import EngineState, State
 
 _BAR_CELLS: Final = 24
@@ -53,7 +53,7 @@ class LoadProgress:
                 self._draw(engine)
             self._tick()
         elif engine.stage != self._stage:
-            self._write(f"{self._stage_text(engine)}\n")
+            write_error(f"{self._stage_text(engine)}\n")
         self._stage = engine.stage
 
     def close(self) -> None:
@@ -63,7 +63,7 @@ class LoadProgress:
             self._ticking.join()
             self._ticking = None
         if self._bar and self._drawn:
-            self._write("\r\x1b[K")
+            write_error("\r\x1b[K")
             self._drawn = 0.0
 
     def _tick(self) -> None:
@@ -87,17 +87,12 @@ class LoadProgress:
         self._drawn = now
         room = shutil.get_terminal_size().columns - 1
         line = f"{now - self._started:5.1f} s  {self._stage_text(engine)}{_amount(engine)}"
-        self._write(f"\r\x1b[K{line[:room]}")
+        write_error(f"\r\x1b[K{line[:room]}", "replace")
 
     def _stage_text(self, engine: EngineState) -> str:
         named = engine.model_name and engine.backend != "scripted"
         name = f"{safe(engine.model_name)}: " if named else ""
         return name + stage_text(engine.stage)
-
-    def _write(self, text: str) -> None:
-        encoding = sys.stderr.encoding or "utf-8"
-        sys.stderr.write(text.encode(encoding, "replace").decode(encoding))
-        sys.stderr.flush()
 
 
 def stage_text(stage: str) -> str:

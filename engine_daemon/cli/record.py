@@ -3,6 +3,7 @@
 The same frames as in the daemon's own file. Knows frames and files only.
 """
 
+import contextlib
 import os
 import stat
 from typing import Self
@@ -17,22 +18,27 @@ class Recorder:
     def __init__(self, name: str | None) -> None:
         self._name = name
         self._failure: InspectError | None = None
+        self._made = False
+        self._empty = True
         self._fd = None if name is None else self._open(name)
 
     def _open(self, name: str) -> int:
-        """A new file, or a pipe or device that is there; a recording is never overwritten."""
+        """A new file, or a device that is there; a recording is never overwritten."""
         flags = os.O_WRONLY | os.O_CLOEXEC | os.O_APPEND
         try:
-            return os.open(name, flags | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileExistsError:
-            if stat.S_ISREG(os.stat(name).st_mode):
-                raise InspectError(
-                    f"{name} exists", "Move it away, or record under another name"
-                ) from None
-        except OSError as error:
-            raise InspectError(f"cannot record to {name}: {error.strerror}") from None
-        try:
-            return os.open(name, flags)
+            try:
+                fd = os.open(name, flags | os.O_CREAT | os.O_EXCL, 0o600)
+                self._made = True
+                return fd
+            except FileExistsError:
+                if not stat.S_ISCHR(os.stat(name).st_mode):
+                    raise InspectError(
+                        f"{name} exists", "Move it away, or record under another name"
+                    ) from None
+                return os.open(name, flags | os.O_NONBLOCK)
+        except FileNotFoundError as error:
+            why = "it is a link to nothing" if os.path.islink(name) else error.strerror
+            raise InspectError(f"cannot record to {name}: {why}") from None
         except OSError as error:
             raise InspectError(f"cannot record to {name}: {error.strerror}") from None
 
@@ -44,6 +50,7 @@ class Recorder:
         try:
             while data:
                 data = data[os.write(self._fd, data) :]
+                self._empty = False
         except OSError as error:
             self._failure = InspectError(
                 f"{self._name} is cut at event {seq}: {error.strerror}",
@@ -66,5 +73,8 @@ class Recorder:
 
     def _close(self) -> None:
         if self._fd is not None:
+            if self._made and self._empty and self._name is not None:
+                with contextlib.suppress(OSError):
+                    os.unlink(self._name)
             os.close(self._fd)
             self._fd = None

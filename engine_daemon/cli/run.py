@@ -26,6 +26,7 @@ from engine_daemon.errors import Exit, InspectError
 from engine_daemon.export.jsonl import JsonLines
 from engine_daemon.export.objects import condition_text
 from engine_daemon.launch import load_error
+from engine_daemon.paths import with_name
 from engine_daemon.protocol.codec import unpack_event
 from engine_daemon.protocol.commands import Batch, Close, Open, StateMessage
 from engine_daemon.protocol.events import (
@@ -66,6 +67,7 @@ def main(arguments: list[str], given: Given) -> int:
             ensure_running(target)
             code = asyncio.run(_run(target, given, command, printer, recorder))
         except InspectError as error:
+            error.hint = with_name(error.hint, target.paths.name)
             printer.error(error)
             raise
         recorder.check()
@@ -118,6 +120,7 @@ class Run:
         self._progress = LoadProgress()
         self._leave = Leave(client, session)
         self._rejected: InspectError | None = None
+        self._unwritable: InspectError | None = None
         self._paused_by = ""
         self._done = False
         self._closed = False
@@ -130,13 +133,13 @@ class Run:
             self._look(self._client.state)
             while not (self._done or self._closed or self._left):
                 await self._turn(await updates.next(_TICK_S) or [])
-            if self._left:
-                return self._leave.code
             if keep and not self._closed:
                 self.stays_open = True
-            else:
+            elif not self._left:
                 await self._close(updates)
-            return self._code
+            if self._unwritable is not None:
+                raise self._unwritable
+            return self._leave.code if self._left else self._code
         except InspectError as error:
             self._faulted(error)
             raise
@@ -159,7 +162,8 @@ class Run:
             self._go()
         try:
             await self._printer.flush()
-        except StdoutClosed:
+        except StdoutClosed as closed:
+            self._unwritable = closed.failure
             self._leave.begin(Exit.DONE)
 
     def _take(self, batch: Batch) -> None:
@@ -183,7 +187,7 @@ class Run:
         if trouble and not (self._done or self._closed):
             raise InspectError(
                 trouble,
-                "Free some space, then: llm-inspect resume",
+                f"Free some space, then: llm-inspect resume {self._session}",
                 exit_code=Exit.DAEMON,
                 code="disk_full",
             )

@@ -13,8 +13,8 @@ from engine_daemon.cli.options import Given
 from engine_daemon.cli.output import tell
 from engine_daemon.cli.table import table
 from engine_daemon.cli.target import Target, state_of, target_of
-from engine_daemon.client import is_running
 from engine_daemon.errors import InspectError
+from engine_daemon.lookup import is_running
 from engine_daemon.protocol.codec import WireError, unpack_event
 from engine_daemon.protocol.events import Predicted, Stepped
 from engine_daemon.protocol.state import SessionInfo

@@ -17,12 +17,13 @@ from engine_daemon.cli.options import Given
 from engine_daemon.cli.output import say
 from engine_daemon.cli.progress import LoadProgress
 from engine_daemon.cli.request import asked as asked_for
-from engine_daemon.client import DaemonClient, is_running, no_daemon, read_connection
+from engine_daemon.client import DaemonClient
 from engine_daemon.config import Asked, DaemonOptions, read_config
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.launch import start_daemon
+from engine_daemon.lookup import is_running, no_daemon, read_connection
 from engine_daemon.options import duration_text
-from engine_daemon.paths import DEFAULT_NAME, Paths, paths_for
+from engine_daemon.paths import DEFAULT_NAME, Paths, name_option, paths_for
 from engine_daemon.protocol.state import EngineState, State
 from engine_daemon.protocol.worker import EngineOptions
 
@@ -46,7 +47,7 @@ class Target:
     @property
     def option(self) -> str:
         """` --name NAME` where that is needed, for commands written in hints."""
-        return "" if self.paths.name == DEFAULT_NAME else f" --name {self.paths.name}"
+        return name_option(self.paths.name)
 
 
 def target_of(given: Given, *, starts_daemon: bool = False) -> Target:
@@ -94,11 +95,16 @@ def ensure_running(target: Target) -> None:
             return
         except InspectError as error:
             # Somebody else may have started one at the same moment; theirs will do.
-            if error.code != "no_daemon" or not is_running(target.paths):
+            if not started_meanwhile(target, error):
                 raise
-    _wait_for_connection(target.paths)
+    wait_for_connection(target.paths)
     if target.asked.given():
         check_asked(target, state_of(target).engine)
+
+
+def started_meanwhile(target: Target, error: InspectError) -> bool:
+    """Ours could not start because somebody else's runs."""
+    return error.code in ("running", "no_daemon") and is_running(target.paths)
 
 
 def state_of(target: Target) -> State:
@@ -135,7 +141,7 @@ def _wait_until_gone(paths: Paths) -> None:
         time.sleep(_POLL_S)
 
 
-def _wait_for_connection(paths: Paths) -> None:
+def wait_for_connection(paths: Paths) -> None:
     """A daemon that holds its lock writes its connection file soon after."""
     deadline = time.monotonic() + _CONNECTION_S
     while is_running(paths):

@@ -5,7 +5,6 @@ Hands commands to `control` and reads to the engine side; the loop and the daemo
 """
 
 import logging
-import os
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from engine_daemon.hub.control import obey, open_session
 from engine_daemon.hub.fanout import next_batch
 from engine_daemon.hub.refusing import Rejected
 from engine_daemon.hub.sessions import Session, SessionStore
-from engine_daemon.hub.socket_path import bind_private
+from engine_daemon.hub.socket_path import bind_private, viewer_socket
 from engine_daemon.hub.viewers import QUIET_S, SILENT_S, Following, Viewer
 from engine_daemon.hub.workers import EngineSide
 from engine_daemon.paths import Paths
@@ -57,7 +56,7 @@ class Front:
         changed: Callable[[], None],
     ) -> None:
         self.epoch = epoch
-        self.socket = _socket(context)
+        self.socket = viewer_socket(context)
         self._path = paths.viewer_socket
         self.bind()
         self.viewers: dict[bytes, Viewer] = {}
@@ -218,9 +217,9 @@ class Front:
             session_id = self._carry_out(viewer, message, now)
             reply = cmd.Reply(cmd=message.cmd, status="accepted", session=session_id)
         except Rejected as refusal:
-            reply = _rejection(message.cmd, refusal)
+            reply = refusal.reply(message.cmd)
         except LogError as error:
-            reply = _rejection(message.cmd, Rejected(error.code, error.message, error.hint))
+            reply = Rejected(error.code, error.message, error.hint).reply(message.cmd)
         self._replies[message.cmd] = reply
         if len(self._replies) > REMEMBERED:
             self._replies.popitem(last=False)
@@ -368,32 +367,3 @@ class Front:
     def _forget(self, viewer: Viewer) -> None:
         self.viewers.pop(viewer.route, None)
         self._changed()
-
-
-def _rejection(command: bytes, refusal: Rejected) -> cmd.Reply:
-    return cmd.Reply(
-        cmd=command,
-        status="rejected",
-        code=refusal.code,
-        message=refusal.message,
-        hint=refusal.hint,
-        at=refusal.at,
-    )
-
-
-def _socket(context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
-    socket = context.socket(zmq.ROUTER)
-    for option, value in (
-        (zmq.ROUTER_MANDATORY, 1),
-        (zmq.ROUTER_HANDOVER, 0),
-        (zmq.SNDHWM, 64),
-        (zmq.RCVHWM, 64),
-        (zmq.MAXMSGSIZE, codec.TEXT_LIMIT + 64 * 1024),
-        (zmq.HANDSHAKE_IVL, 2000),
-        (zmq.HEARTBEAT_IVL, 2000),
-        (zmq.HEARTBEAT_TIMEOUT, 6000),
-        (zmq.LINGER, 0),
-        (zmq.IPC_FILTER_UID, os.getuid()),
-    ):
-        socket.setsockopt(option, value)
-    return socket

@@ -27,6 +27,10 @@ from engine_daemon.protocol.state import State
 
 TICK_S: Final = 0.5
 STATE_PERIOD_S: Final = 0.1
+TOLD_S: Final = 0.3
+"""A viewer that is attached has heard of a failed load after so long."""
+UNHEARD_S: Final = 5.0
+"""A failed load waits so long for whoever started the daemon to ask."""
 KEEP_CLOSED_S: Final = 60.0
 """A closed session that nobody follows stays readable for so long."""
 REMEMBERED: Final = 4096
@@ -64,6 +68,7 @@ class Hub:
         self._state_sent = 0.0
         self._idle_since = time.monotonic()
         self._had_viewer = False
+        self._failed_at: float | None = None
         self.leaving = False
         self.exit_code = 0
 
@@ -161,9 +166,12 @@ class Hub:
 
     def _leave_if_failed(self, now: float) -> None:
         """The first load failed: everybody who waits is told, then the daemon ends with 3."""
-        if self._engine.fatal and not self.leaving:
-            self._state_sent = 0.0
-            self._push_state(now)
+        if not self._engine.fatal or self.leaving:
+            return
+        if self._failed_at is None:
+            self._failed_at, self._state_dirty = now, True
+        told = bool(self._front.viewers) and now - self._failed_at > TOLD_S
+        if told or now - self._failed_at > UNHEARD_S:
             self.leaving, self.exit_code = True, 3
 
     # State ------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ Shared by the files that decide what a command may do; knows no engine.
 
 from engine_daemon.hub.sessions import Session, stamp
 from engine_daemon.protocol import events as ev
-from engine_daemon.protocol.commands import At
+from engine_daemon.protocol.commands import At, Reply
 
 
 class Rejected(Exception):
@@ -17,6 +17,17 @@ class Rejected(Exception):
         self.message = message
         self.hint = hint
         self.at = at
+
+    def reply(self, command: bytes) -> Reply:
+        """What the viewer who sent `command` is told."""
+        return Reply(
+            cmd=command,
+            status="rejected",
+            code=self.code,
+            message=self.message,
+            hint=self.hint,
+            at=self.at,
+        )
 
 
 def log_command(

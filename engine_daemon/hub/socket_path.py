@@ -1,9 +1,11 @@
-"""Listening at a path of our own: bound, private, and bound again when the path was removed."""
+"""Sockets at paths of our own: their options, bound private, bound again when the path is gone."""
 
 import os
 from pathlib import Path
 
 import zmq
+
+from engine_daemon.protocol import codec
 
 
 def bind_private(socket: zmq.Socket[bytes], path: Path) -> None:
@@ -11,3 +13,22 @@ def bind_private(socket: zmq.Socket[bytes], path: Path) -> None:
     before keeps its deaf listener, because to unbind would end its connections."""
     socket.bind(f"ipc://{path}")
     os.chmod(path, 0o600)
+
+
+def viewer_socket(context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
+    """The ROUTER for viewers, not bound yet: bounded queues, our own user only."""
+    socket = context.socket(zmq.ROUTER)
+    for option, value in (
+        (zmq.ROUTER_MANDATORY, 1),
+        (zmq.ROUTER_HANDOVER, 0),
+        (zmq.SNDHWM, 64),
+        (zmq.RCVHWM, 64),
+        (zmq.MAXMSGSIZE, codec.TEXT_LIMIT + 64 * 1024),
+        (zmq.HANDSHAKE_IVL, 2000),
+        (zmq.HEARTBEAT_IVL, 2000),
+        (zmq.HEARTBEAT_TIMEOUT, 6000),
+        (zmq.LINGER, 0),
+        (zmq.IPC_FILTER_UID, os.getuid()),
+    ):
+        socket.setsockopt(option, value)
+    return socket

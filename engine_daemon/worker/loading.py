@@ -3,11 +3,13 @@
 Knows nothing of sessions and caches, nor where the checkpoint came from.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, NoReturn
 
 import torch
+import transformers
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.utils import logging as hf_logging
 
@@ -17,6 +19,7 @@ from engine_daemon.worker.backends.base import ProgressFn
 from engine_daemon.worker.checkpoint import Checkpoint, refuse
 
 DTYPES: Final = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+_ELSEWHERE: Final = re.compile(r"[^.!?]*\b(?:above|below)\b[^.!?]*[.!?]?")
 _CAUSAL: Final = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 
 
@@ -146,6 +149,14 @@ def _check_complete(checkpoint: Checkpoint, info: dict[str, Any]) -> None:
         )
 
 
+def _in_a_line(error: Exception) -> str:
+    """What a library says, without pointing at what only its log shows."""
+    said = (str(error).strip() or type(error).__name__).splitlines()[0]
+    if "ignore_mismatched_sizes" in said:
+        return "the weights do not have the shapes that config.json says"
+    return _ELSEWHERE.sub("", said).strip()[:300] or type(error).__name__
+
+
 @contextmanager
 def _plain_errors(checkpoint: Checkpoint) -> Iterator[None]:
     """What the libraries raise while loading, as errors of ours."""
@@ -159,10 +170,9 @@ def _plain_errors(checkpoint: Checkpoint) -> Iterator[None]:
             code="no_memory",
         ) from error
     except (ValueError, KeyError, OSError, RuntimeError, ImportError, TypeError) as error:
-        line = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
         raise InspectError(
-            f"{checkpoint.folder} cannot be loaded: {line}",
-            "Check that transformers supports this model (llm-inspect doctor shows its version)",
+            f"{checkpoint.folder} cannot be loaded: {_in_a_line(error)}",
+            f"Check that transformers {transformers.__version__}, which is installed, supports it",
             exit_code=Exit.MODEL,
             code="model",
         ) from error

@@ -2,6 +2,7 @@
 
 import io
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,8 +28,9 @@ def test_half_a_character_at_the_end_is_shown_as_bytes() -> None:
     assert terminal.feed(b"", final=True) == "<E2 98>"
 
 
-def test_a_stream_that_cannot_say_it_gets_an_escape() -> None:
+def test_a_stream_that_cannot_say_it_gets_an_escape(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    say("é", stream)
+    monkeypatch.setattr("sys.stderr", stream)
+    say("é")
     stream.seek(0)
     assert stream.read() == "\\xe9\n"

@@ -87,6 +87,11 @@ def test_commands_of_later_versions_say_so(word: str) -> None:
         (["run", "x", "--engine", "vllm"], "not supported in this version"),
         (["run", "x", "--name", "a/b"], "no daemon name"),
         (["run", "x", "--json=yes"], "--json"),
+        (["-hello world"], "comes after --"),
+        (["pause", "K", "--as", "a" * 65], "at most 64 characters"),
+        (["pause", "K", "--as", "a\nb"], "control"),
+        (["pause", "K", "--as", "a\udcff"], "not UTF-8"),
+        (["run", "x", "--steps", "9" * 25], "at most"),
         (["daemon", "start", "--idle-exit", "soon"], "--idle-exit takes a duration"),
         (["pause", "K", "--steps", "3"], "unknown option --steps"),
     ],
@@ -117,6 +122,14 @@ def test_help_and_version_win_over_everything_else() -> None:
     assert parse(["daemon", "-h"]).given.help
     assert parse(["help"]).given.help
     assert parse(["--version"]).given.version
+
+
+def test_help_with_the_name_of_a_command() -> None:
+    for words in (["help", "run"], ["run", "--help"]):
+        assert parse(words).command == "run"
+        assert parse(words).given.help
+    assert parse(["help", "daemon", "start"]).command == "daemon start"
+    assert parse(["help", "daemon"]).command == SCREEN
 
 
 def test_every_option_has_its_field_and_some_command() -> None:

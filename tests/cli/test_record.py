@@ -1,5 +1,6 @@
 """`--record FILE`."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,22 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     with pytest.raises(InspectError, match="exists"):
         Recorder(str(path))
     assert path.read_bytes() == b"precious"
+
+
+def test_an_empty_recording_is_no_recording(tmp_path: Path) -> None:
+    path = tmp_path / "a.lir"
+    with Recorder(str(path)):
+        assert path.exists()
+    assert not path.exists()
+
+
+def test_links_to_nothing_and_pipes(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("nothing")
+    with pytest.raises(InspectError, match="link to nothing"):
+        Recorder(str(tmp_path / "link"))
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InspectError, match="exists"):
+        Recorder(str(tmp_path / "pipe"))
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:

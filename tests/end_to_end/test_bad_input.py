@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.command import SCRIPTED, Place
+from tests.end_to_end.command import SCRIPTED, Place, alive
 
 
 def complaint(text: str) -> list[str]:
@@ -41,6 +41,10 @@ def complaint(text: str) -> list[str]:
         (["replay", "x.lir"], b"", 2),
         (["force", "K"], b"", 2),
         (["step", "K", "x"], b"", 2),
+        (["step", "K", "99999999999999999999999"], b"", 2),
+        (["pause", "K", "--as", "a" * 65], b"", 2),
+        (["pause", "K", "--as", "a\x1bb"], b"", 2),
+        (["-hello world"], b"", 2),
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
 )
@@ -99,6 +103,32 @@ def test_models_that_cannot_be_had(place: Place) -> None:
         assert len(complaint(done.err)) <= 2, done.err
         assert list(place.connections()) == []
     assert not Path(place.cwd / "pwned").exists()
+
+
+@pytest.mark.parametrize("where", ["run", "run/37a8eec1"])
+def test_a_file_where_the_folder_of_sockets_should_be(place: Place, where: str) -> None:
+    if where == "run":
+        (place.root / "run").rmdir()
+    (place.root / where).write_bytes(b"")
+    done = place.run("daemon", "start", *SCRIPTED, code=4)
+    assert "irectory" in complaint(done.err)[0]
+    assert "LLM_INSPECT_RUNTIME_DIR" in complaint(done.err)[1]
+
+
+def test_files_that_would_be_waited_for(place: Place) -> None:
+    place.run("daemon", "start", *SCRIPTED)
+    pid = place.status()["pid"]
+    connection = place.root / "run" / "37a8eec1" / "conn.json"
+    for make in (lambda: connection.write_bytes(b"{"), lambda: os.mkfifo(connection)):
+        connection.unlink()
+        make()
+        assert "cannot be read" in place.run("daemon", "status", code=4).err
+    place.run("daemon", "stop")
+    assert not alive(pid)
+    config = place.root / "config" / "llm-inspect"
+    config.mkdir(parents=True)
+    os.mkfifo(config / "config.toml")
+    assert "no regular file" in place.run("daemon", "status", code=2).err
 
 
 def test_the_place_must_be_ours(place: Place) -> None:

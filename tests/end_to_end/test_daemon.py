@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -129,6 +130,32 @@ def test_a_model_that_cannot_be_loaded_ends_the_daemon(place: Place) -> None:
 def test_idle_exit_with_the_last_viewer(place: Place) -> None:
     place.run("run", *SCRIPTED, "--idle-exit", "0", "--steps", "1", "Hi")
     wait_for(lambda: list(place.connections()) == [])
+
+
+def test_several_start_it_at_the_same_moment(place: Place) -> None:
+    starts = [place.start("daemon", "start", *SCRIPTED) for _ in range(3)]
+    said = [start.finish(0).err for start in starts]
+    assert sum("is ready" in text for text in said) == 1
+    assert sum("running already" in text for text in said) == 2
+
+
+def test_a_halted_daemon_is_stopped_in_time(place: Place) -> None:
+    place.run("daemon", "start", *SCRIPTED)
+    pid = place.status()["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    begun = time.monotonic()
+    place.run("daemon", "stop")
+    assert time.monotonic() - begun < 2.0 + 1.0  # and the command's own start
+    assert not alive(pid)
+
+
+def test_a_daemon_that_ends_at_once_says_why(place: Place) -> None:
+    place.run("daemon", "start", *SCRIPTED)
+    place.run("daemon", "stop")
+    (place.root / "run" / "37a8eec1" / "v.sock").write_bytes(b"")
+    done = place.run("daemon", "start", *SCRIPTED, code=4)
+    assert "v.sock is no socket of ours" in done.err
+    assert "Move it away" in done.err
 
 
 def test_two_daemons(place: Place) -> None:

@@ -5,7 +5,6 @@ import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 
-import psutil
 import pytest
 
 from engine_daemon.client import DaemonClient
@@ -17,7 +16,7 @@ from engine_daemon.protocol.codec import unpack_event
 from engine_daemon.protocol.packing import pack_ints
 from engine_daemon.protocol.values import PromptSpec
 from engine_daemon.recording.columns import Columns
-from tests.daemons import Daemon, Watch, attached, directories, running_daemon, wait_for
+from tests.daemons import Daemon, Watch, attached, children, directories, running_daemon, wait_for
 
 SLOW = "scripted:rate=200,context=5000"
 
@@ -265,22 +264,22 @@ async def test_a_hub_killed_before_the_texts_were_resolved_resolves_them_again()
             assert columns.watch is not None
 
 
+def _tokens_pid(daemon: Daemon) -> int | None:
+    found = children(daemon.pid).get("tokens")
+    return None if found is None else found.pid
+
+
 async def test_a_tokens_process_that_dies_is_asked_again(daemon: Daemon) -> None:
     async with opened(daemon, run_to=0) as watch:
         await watch.standing(0)
-        for child in _children(daemon.pid, "engine_daemon.tokens"):
-            os.kill(child, signal.SIGKILL)
-            wait_for(lambda pid=child: pid not in _children(daemon.pid, "engine_daemon.tokens"))  # type: ignore[misc]
-        wait_for(lambda: bool(_children(daemon.pid, "engine_daemon.tokens")))
+        first = children(daemon.pid)["tokens"].pid
+        os.kill(first, signal.SIGKILL)
+        wait_for(lambda: _tokens_pid(daemon) not in (None, first))
         source = 'token=" of"'
         while not watch.columns.conditions:
             with suppress(InspectError):  # busy: its tokenizer is not loaded yet
                 await watch.client.command(cmd.AddCondition(source=source), watch.session)
                 await watch.until(lambda c: bool(c.conditions))
-
-
-def _children(pid: int, module: str) -> list[int]:
-    return [c.pid for c in psutil.Process(pid).children() if module in " ".join(c.cmdline())]
 
 
 async def test_ids_beyond_the_vocabulary_reject_the_prompt(daemon: Daemon) -> None:

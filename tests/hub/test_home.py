@@ -2,7 +2,8 @@
 
 import shutil
 
-from engine_daemon.client import DaemonClient, is_running
+from engine_daemon.client import DaemonClient
+from engine_daemon.lookup import is_running
 from tests.daemons import attached, running_daemon, wait_for, watching
 
 

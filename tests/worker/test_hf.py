@@ -1,6 +1,7 @@
 """The transformers backend against transformers itself."""
 
 import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -266,6 +267,7 @@ def test_what_cannot_be_loaded(
         load(folder)
     assert caught.value.exit_code == Exit.MODEL
     assert len(caught.value.lines().splitlines()) <= 2
+    assert not re.search("above|below|doctor", caught.value.lines())
 
 
 @pytest.mark.parametrize("device", ["tpu", "cuda:x", "cpu:1", "cuda:0,1", "cuda:99"])

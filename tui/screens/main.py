@@ -47,16 +47,9 @@ class MainScreen(BranchActions, BreakpointKeys, Measuring):
 
     BINDINGS = bindings("main")
     ALLOW_IN_MAXIMIZED_VIEW = "#status, #keys"
-    HORIZONTAL_BREAKPOINTS = [  # noqa: RUF012  Textual declares it
-        (0, "-tiny-w"),
-        (60, "-small-w"),
-        (100, "-full-w"),
-    ]
-    VERTICAL_BREAKPOINTS = [  # noqa: RUF012  Textual declares it
-        (0, "-tiny-h"),
-        (16, "-small-h"),
-        (32, "-full-h"),
-    ]
+    # Textual declares both as plain lists.
+    HORIZONTAL_BREAKPOINTS = [(0, "-tiny-w"), (60, "-small-w"), (100, "-full-w")]  # noqa: RUF012
+    VERTICAL_BREAKPOINTS = [(0, "-tiny-h"), (16, "-small-h"), (32, "-full-h")]  # noqa: RUF012
 
     def __init__(self, view: View, *, observe: bool = False) -> None:
         super().__init__()

@@ -18,7 +18,7 @@ _LONGEST_WHY = 40
 _WORDS = {
     "waiting": "… WAITING",
     "paused": "‖ PAUSED",
-    "running": "● RUNNING",
+    "running": "● LIVE",
     "ended": "■ ENDED",
     "closed": "□ CLOSED",
 }

@@ -106,7 +106,7 @@ async def test_space_runs_and_pauses() -> None:
         await pilot.press("space")
         await until(pilot, lambda: app.view.running)
         assert source.sent[0] == (RunTo(step=None), SESSION, At(branch=0, step=3))
-        assert "RUNNING" in rows(app, "status")[0]
+        assert "LIVE" in rows(app, "status")[0]
         await pilot.press("space")
         await until(pilot, lambda: not app.view.running)
         assert source.sent[1][0] == Pause()

@@ -1,0 +1,87 @@
+"""Is a daemon there, where, and which process: its lock and its connection file.
+
+Reads files; opens no socket.
+"""
+
+import fcntl
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from engine_daemon.errors import Exit, InspectError
+from engine_daemon.paths import Paths, name_option, read_regular
+
+
+def is_running(paths: Paths) -> bool:
+    """A daemon holds the lock. Needs no socket and answers at once."""
+    try:
+        fd = os.open(paths.lock, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def read_connection(paths: Paths) -> dict[str, Any]:
+    """The connection file. Raises InspectError (exit 4) when there is no daemon to connect to."""
+    found: dict[str, Any] | None = None
+    why: str | None = "it is garbled"
+    try:
+        found = json.loads(read_regular(paths.connection))
+    except OSError as error:
+        why = error.strerror
+    except ValueError:
+        pass
+    if not is_running(paths):
+        raise no_daemon(paths.name)
+    if found is not None and _is_connection(found):
+        return found
+    raise InspectError(
+        f"the daemon {paths.name} runs, but {paths.connection} cannot be read: {why}",
+        f"If this stays so: llm-inspect daemon restart{name_option(paths.name)}",
+        exit_code=Exit.DAEMON,
+        code="no_answer",
+    )
+
+
+def _is_connection(found: object) -> bool:
+    """It has what a connection file holds."""
+    kinds: dict[str, type | tuple[type, ...]]
+    kinds = {"viewers": str, "name": str, "version": str, "pid": int, "started": (int, float)}
+    return (
+        isinstance(found, dict)
+        and all(isinstance(found.get(key), kind) for key, kind in kinds.items())
+        and found["viewers"].startswith("ipc://")
+        and found["pid"] > 1
+    )
+
+
+def owner(paths: Paths) -> int | None:
+    """The process that holds the daemon's lock, where the system tells."""
+    try:
+        inode = os.stat(paths.lock).st_ino
+        held = [line.split() for line in Path("/proc/locks").read_text("ascii").splitlines()]
+        for _, kind, _, _, pid, file, *_ in (line for line in held if "->" not in line):
+            if kind == "FLOCK" and file.endswith(f":{inode}"):
+                command = Path(f"/proc/{pid}/cmdline").read_bytes()
+                if b"engine_daemon.hub" in command:
+                    return int(pid)
+    except (OSError, ValueError):
+        return None
+    return None
+
+
+def no_daemon(name: str) -> InspectError:
+    """The error for a daemon that is not there."""
+    return InspectError(
+        f"no daemon named {name} is running",
+        f"Start one: llm-inspect daemon start{name_option(name)}",
+        exit_code=Exit.DAEMON,
+        code="no_daemon",
+    )

@@ -1,0 +1,56 @@
+"""The client's own checks, and refusals of the daemon."""
+
+import pytest
+
+from engine_daemon.client import DaemonClient, check_message
+from engine_daemon.errors import InspectError
+from engine_daemon.link import FORGOTTEN, Link
+from engine_daemon.paths import paths_for
+from engine_daemon.protocol import commands as cmd
+from engine_daemon.protocol.asks import AskStacks
+from tests.daemons import directories, running_daemon
+
+
+@pytest.mark.parametrize(
+    "do",
+    [cmd.RunTo(step=2**70), cmd.Force(id="x"), cmd.Force(id=-(2**70))],  # type: ignore[arg-type]
+)
+def test_what_the_wire_cannot_carry(do: cmd.AnyCommand) -> None:
+    with pytest.raises(InspectError, match="cannot be asked") as raised:
+        check_message(cmd.Cmd(cmd=b"", epoch=b"", do=do))
+    assert raised.value.code == "bad_arg"
+
+
+def test_a_session_that_is_no_text() -> None:
+    with pytest.raises(InspectError, match="cannot be asked"):
+        check_message(cmd.Ping(), "a\udcff")
+
+
+async def test_a_refusal_fails_its_request_at_once() -> None:
+    with running_daemon() as daemon:
+        async with DaemonClient(daemon.paths) as client:
+            with pytest.raises(InspectError) as raised:
+                await client.command(cmd.RunTo(step=2**70), "K")
+            assert raised.value.code == "bad_arg"
+            assert client.connected
+        link = Link(f"ipc://{daemon.paths.viewer_socket}", lambda message: None)
+        try:
+            await link.connected(3.0)
+            with pytest.raises(InspectError) as raised:
+                await link.request(cmd.AskRequest(ask=AskStacks()), 3.0)
+            assert raised.value.code == "no_hello"
+            assert await link.lost(10.0, 10.0) == FORGOTTEN
+        finally:
+            link.close()
+
+
+async def test_a_name_that_is_no_text() -> None:
+    with running_daemon() as daemon, pytest.raises(InspectError, match="cannot be asked"):
+        async with DaemonClient(daemon.paths, who="a\udcff"):
+            pass
+
+
+async def test_nobody_there() -> None:
+    with directories(), pytest.raises(InspectError, match="no daemon"):
+        async with DaemonClient(paths_for("default")):
+            pass
