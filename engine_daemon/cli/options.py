@@ -64,6 +64,7 @@ class Given:
     device: str | None = None
     dtype: check.Dtype | None = None
     tp: int | None = None
+    plain_engine: bool = False
     idle_exit: float | None = None
     max_context: int | None = None
     steps: int | None = None
@@ -116,6 +117,7 @@ OPTIONS: Final = (
     Option("--device", _G.PLACE, "auto, cpu, cuda or cuda:N", "D", check.device),
     Option("--dtype", _G.PLACE, "auto, bf16, fp16 or fp32", "T", check.dtype),
     Option("--tp", _G.PLACE, "tensor-parallel ranks (1 in this version)", "N", check.ranks),
+    Option("--plain-engine", _G.PLACE, "the library's model as it is, nothing made faster"),
     Option(
         "--idle-exit",
         _G.PLACE,

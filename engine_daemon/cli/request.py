@@ -39,6 +39,7 @@ def asked(given: Given, *, max_context: int | None = None) -> Asked:
         device=given.device,
         dtype=given.dtype,
         tp=given.tp,
+        plain_engine=given.plain_engine or None,
         max_context=max_context,
         idle_exit_s=given.idle_exit,
     )

@@ -32,6 +32,7 @@ def model(model: ModelInfo) -> Line:
         "weights_bytes": model.weights_bytes,
         "weights_files": files,
         "load_s": number(model.load_s),
+        "engine_path": model.engine_path,
     }
 
 

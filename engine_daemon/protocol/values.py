@@ -75,7 +75,8 @@ class ModelInfo(Record, frozen=True, kw_only=True):
 
     `layer_kinds` counts layers by kind (`full_attention`, `sliding_attention`,
     `linear_attention` …). `context_length` is in positions, `weights_bytes` are the bytes of the
-    parameters in memory.
+    parameters in memory, each counted once. `engine_path`: `plain`, or what makes it faster, joined
+    by `+` (`packed`, `joined`, `attention`).
     """
 
     name: str
@@ -91,6 +92,7 @@ class ModelInfo(Record, frozen=True, kw_only=True):
     weights_bytes: int
     weights_files: list[WeightsFile]
     load_s: float
+    engine_path: str = "plain"
 
 
 class Candidates(Record, frozen=True, kw_only=True):

@@ -24,6 +24,7 @@ from engine_daemon.worker.backends.base import Forward, Loaded, ProgressFn, Sess
 from engine_daemon.worker.caches import HfCache, build_layers
 from engine_daemon.worker.checkpoint import Checkpoint, check_folder, refuse
 from engine_daemon.worker.costs import Costs, costs_of
+from engine_daemon.worker.fast.engine import PLAIN, speed_up
 from engine_daemon.worker.loading import choose_device, dtype_word, free_bytes, load_model
 from engine_daemon.worker.probe import RowDistribution
 from engine_daemon.worker.tokenizer_check import check_tokenizer
@@ -43,6 +44,8 @@ class HfBackend:
         self._limit: int | None = None
         self._costs: Costs | None = None
         self._scratch: Tensor | None = None
+        self._parameters = self._weights_bytes = 0
+        self._path = PLAIN
         self._last_only: dict[str, int] = {}
         self._snapshot_every: int | None = None
 
@@ -61,6 +64,9 @@ class HfBackend:
         self._device = choose_device(options)
         self._model = load_model(checkpoint, options, self._device, progress)
         self._read_shape(options)
+        if not options.plain_engine:
+            progress("pack", 0, 0)
+            self._path = speed_up(self._model, free_bytes(self._device))
         progress("warm up", 0, 0)
         self._warm_up()
         return Loaded(
@@ -84,6 +90,8 @@ class HfBackend:
         self._vocabulary = int(self._model.get_input_embeddings().weight.shape[0])
         self._limit = options.max_context or self._context_length() or None
         self._costs = costs_of(self._model, self._layer_kinds())
+        self._parameters = sum(x.numel() for x in self._model.parameters())
+        self._weights_bytes = sum(x.nbytes for x in self._model.parameters())
         self._scratch = None
 
     def _warm_up(self) -> None:
@@ -113,12 +121,11 @@ class HfBackend:
         return []
 
     def _describe(self, checkpoint: Checkpoint, options: EngineOptions, load_s: float) -> ModelInfo:
-        parameters = list(self._model.parameters())
         kinds = self._layer_kinds()
         return ModelInfo(
             name=models.display_name(options.model),
             architecture=type(self._model).__name__,
-            parameters=sum(x.numel() for x in parameters),
+            parameters=self._parameters,
             dtype=dtype_word(self._model.dtype),
             device=str(self._device),
             ranks=1,
@@ -126,9 +133,10 @@ class HfBackend:
             layer_kinds=dict(Counter(kinds)),
             vocabulary=self._vocabulary,
             context_length=self._context_length(),
-            weights_bytes=sum(x.nbytes for x in parameters),
+            weights_bytes=self._weights_bytes,
             weights_files=checkpoint.weights_files(),
             load_s=round(load_s, 3),
+            engine_path=self._path,
         )
 
     # Decoding ----------------------------------------------------------------------------------
