@@ -50,6 +50,7 @@ def _run(socket_path: str, rank: int) -> int:
     from engine_daemon.worker.loop import run
 
     logging.basicConfig(format="%(asctime)s worker %(levelname)s %(message)s")
+    logging.getLogger("engine_daemon").setLevel(logging.INFO)
     return run(socket_path, rank)
 
 

@@ -17,6 +17,11 @@ from engine_daemon.protocol.values import DroppedBy, Sampler
 FIRST_PREFIX = 64
 """Tokens put in order at once: candidates, top-k and top-p seldom need more."""
 _PREFIX_GROWTH = 8
+_LONGEST_PREFIX = _PREFIX_GROWTH * FIRST_PREFIX
+"""Beyond it a running sum is looked for by bins of values: sorting so many costs more."""
+_BINS = 4096
+_BINNED_NATS = 40.0
+"""What the bins span; lower weights share the last."""
 _BLOCKS_A_LEADER = 16
 """Blocks for each of the k leaders wanted: more make the search finer and the maxima dearer."""
 
@@ -151,6 +156,8 @@ class Final:
         self._cuts: list[tuple[DroppedBy, float, int]] = []
         self._kept = self._values.numel()
         self._mass: float | None = None
+        self._all: Tensor | None = None
+        self._bins: Tensor | None = None
         if self.greedy:
             self._cut_after(DroppedBy.GREEDY, 1)
         else:
@@ -163,7 +170,7 @@ class Final:
             last = self._values[self._order.first(sampler.top_k)[-1]]
             self._cut_after(DroppedBy.TOP_K, int((self._values >= last).sum()), ties=True)
         if sampler.top_p < 1.0:
-            self._cut_after(DroppedBy.TOP_P, self._reaching(sampler.top_p * self.mass))
+            self._cut_after(DroppedBy.TOP_P, *self._reaching(sampler.top_p * self.mass))
         if sampler.min_p > 0.0:
             floor = min(sampler.min_p, 1.0)
             self._cut_after(DroppedBy.MIN_P, self._count_at_least(floor), ties=True)
@@ -171,11 +178,16 @@ class Final:
             finite = min(self._kept, int((self._values > -math.inf).sum()))
             self._cut_after(DroppedBy.MASK, finite, ties=True)
 
-    def _cut_after(self, stage: DroppedBy, count: int, *, ties: bool = False) -> None:
-        """Keep the first `count`. `ties`: the cut falls between different values."""
+    def _cut_after(
+        self, stage: DroppedBy, count: int, last: int | None = None, *, ties: bool = False
+    ) -> None:
+        """Keep the first `count`, of which `last` is the last where that is known. `ties`: the cut
+        falls between different values."""
         if count >= self._kept:
             return
-        if count <= FIRST_PREFIX:
+        if last is not None:
+            last_id, value = last, float(self._values[last])
+        elif count <= FIRST_PREFIX:
             ids, values = self._order.listed(count)
             last_id, value = ids[-1], values[-1]
         elif ties:
@@ -203,10 +215,8 @@ class Final:
                 return 1.0
             if self._kept <= FIRST_PREFIX:
                 kept = self._prefix_weights(self._kept)
-            elif self._cuts:
-                kept = self._weights(self._values[self._within(*self._cuts[-1][1:])])
             else:
-                kept = self._weights(self._values)
+                kept = self._kept_weights()
             self._mass = float(kept.sum())
         return self._mass
 
@@ -218,17 +228,47 @@ class Final:
         kept[: last_id + 1] |= self._values[: last_id + 1] == value
         return kept
 
-    def _reaching(self, target: float) -> int:
-        """Length of the shortest prefix whose weights reach `target`; at least one."""
+    def _reaching(self, target: float) -> tuple[int, int | None]:
+        """Length of the shortest prefix whose weights reach `target`, at least one; its last id
+        where that is known."""
         n = FIRST_PREFIX
-        while True:
+        while n <= _LONGEST_PREFIX:
             running = self._prefix_weights(n).cumsum(0)
             at = int(torch.searchsorted(running, target))
             if at < running.numel():
-                return at + 1
+                return at + 1, None
             if running.numel() >= self._kept:
-                return self._kept
+                return self._kept, None
             n *= _PREFIX_GROWTH
+        return self._crossing(target, beyond=False) or (self._kept, None)
+
+    def _crossing(self, target: float, *, beyond: bool) -> tuple[int, int] | None:
+        """How many of the order it takes until their weights reach (`beyond`: exceed) `target`,
+        and the last of them; None when all of them do not. Sorts only one bin of values."""
+        if self._bins is None:
+            places = (self._top - self._values) * (_BINS / (_BINNED_NATS * self._temperature))
+            self._bins = places.clamp_(max=_BINS - 1).long()
+        weights = self._kept_weights()
+        running = torch.bincount(self._bins, weights, _BINS).cumsum(0)
+        bin_ = int(torch.searchsorted(running, target, right=beyond))
+        if bin_ == _BINS:
+            return None
+        ids = (self._bins == bin_).nonzero()[:, 0]
+        ids = ids[torch.sort(self._values[ids], descending=True, stable=True).indices]
+        inside = weights[ids].cumsum(0)
+        if bin_:
+            inside += running[bin_ - 1]
+        # Summed in another order than the bins: rounding may leave the last a hair below.
+        at = min(int(torch.searchsorted(inside, target, right=beyond)), ids.numel() - 1)
+        return int((self._bins < bin_).sum()) + at + 1, int(ids[at])
+
+    def _kept_weights(self) -> Tensor:
+        """Weights of the whole vocabulary, 0 for what was dropped."""
+        if self._all is None:
+            self._all = self._weights(self._values)
+        if not self._cuts:
+            return self._all
+        return self._all * self._within(*self._cuts[-1][1:])
 
     def _count_at_least(self, floor: float) -> int:
         """How many of the kept weigh `floor` or more (the largest weighs 1)."""
@@ -265,7 +305,7 @@ class Final:
         if self._kept == 1:
             return self._order.listed(1)[0][0]
         n = FIRST_PREFIX
-        while True:
+        while n <= _LONGEST_PREFIX:
             running = (self._prefix_weights(n) / self.mass).cumsum(0)
             at = int(torch.searchsorted(running, u, right=True))
             if at < running.numel():
@@ -273,6 +313,8 @@ class Final:
             if running.numel() >= self._kept:
                 return self._last_possible()
             n *= _PREFIX_GROWTH
+        found = self._crossing(u * self.mass, beyond=True)
+        return self._last_possible() if found is None else found[1]
 
     def draw_many(self, us: Sequence[float]) -> list[int]:
         """What `draw` gives for each of `us`."""
@@ -295,5 +337,9 @@ class Final:
 
     def _last_possible(self) -> int:
         """The last id with any weight: rounding left the sum a hair below `u`."""
+        if self._kept > _LONGEST_PREFIX:
+            weighs = self._kept_weights() > 0
+            least = self._values[weighs].min()
+            return int((weighs & (self._values == least)).nonzero()[-1])
         possible = int((self._prefix_weights(self._kept) > 0).sum())
         return int(self._order.first(possible)[-1])

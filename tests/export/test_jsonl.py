@@ -38,7 +38,7 @@ from tests.recording.logs import (
 CONTRACT = {
     "ready": "event model engine protocol",
     "ready.model": "name architecture parameters dtype device ranks layers layer_kinds vocabulary"
-    " context_length weights_bytes weights_files load_s",
+    " context_length weights_bytes weights_files load_s engine_path",
     "ready.model.weights_files": "file bytes sha256",
     "prompt": "event session text normalised tokens template seed warnings tokenize_ms",
     "prompt.tokens": "id text bytes special start end",
@@ -108,6 +108,7 @@ def test_ready_before_the_prompt_stays_before_it() -> None:
     assert lines[0]["model"] == {
         **msgspec.to_builtins(MODEL),
         "weights_files": [{"file": "model.safetensors", "bytes": 4096, "sha256": None}],
+        "engine_path": "plain",
     }
 
 

@@ -356,3 +356,5 @@ SAMPLES: Final[dict[str, msgspec.Struct]] = {
 } | BRANCHES
 """Name of the golden file → what it holds. A later sample of a struct is `Name-2`, `Name-3` …"""
 SAMPLES["OpenSession-2"] = msgspec.structs.replace(SAMPLES["OpenSession"], stands=False)
+SAMPLES["EngineOptions-3"] = w.EngineOptions(plain_engine=True)
+SAMPLES["ModelInfo-2"] = msgspec.structs.replace(MODEL, engine_path="packed+joined+attention")

@@ -94,4 +94,11 @@ class PipelinePane(Pane):
             return []
         predicted = detail.predicted
         words = f"{predicted.phase}: {predicted.processed:,} positions read, ".replace(",", " ")
-        return [[Segment(f"{words}{predicted.position} before this one", self.palette.muted)]]
+        words = f"{words}{predicted.position} before this one{self._path()}"
+        return [[Segment(words, self.palette.muted)]]
+
+    def _path(self) -> str:
+        """What the engine computes with, when it is not simply the model."""
+        started = self.view.columns.engine
+        path = "plain" if started is None else started.model.engine_path
+        return "" if path == "plain" else f" · engine {path}"

@@ -1,4 +1,4 @@
-"""Attention of one query over a long cache: two products and a softmax over folded query heads.
+"""Attention of one query over a long cache: query heads that share keys are read as one block.
 
 On CPUs the library's own reads keys and values once for every query head. Registered with
 transformers under `NAME`; anything but the plain case goes to the library's.
@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
@@ -45,9 +46,6 @@ def attention(
 
 
 def one_query(query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
-    """`[groups, heads a group, dim]` of one query; the softmax in fp32."""
-    groups, dim = key.shape[1], query.shape[-1]
-    folded = query.view(groups, -1, dim) * (dim**-0.5 if scaling is None else scaling)
-    weights = torch.bmm(folded, key[0].transpose(1, 2))
-    weights = torch.softmax(weights, -1, dtype=torch.float32).to(value.dtype)
-    return torch.bmm(weights, value[0])
+    """`[1, groups, heads a group, dim]` of one query: the heads of a group go as its positions."""
+    folded = query.view(1, key.shape[1], -1, query.shape[-1])
+    return functional.scaled_dot_product_attention(folded, key, value, scale=scaling)

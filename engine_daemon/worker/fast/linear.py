@@ -10,7 +10,6 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-
 SMALLEST: Final = 16 * 16 * 16
 """Weights up to this size torch multiplies by one row without oneDNN, in another order of sums."""
 
@@ -19,9 +18,7 @@ def supported() -> bool:
     """True when this torch on this CPU can lay bf16 weights out."""
     ops: Any = torch.ops.mkldnn
     known = all(hasattr(ops, name) for name in ("_reorder_linear_weight", "_linear_pointwise"))
-    return bool(
-        torch.backends.mkldnn.is_available() and known and ops._is_mkldnn_bf16_supported()
-    )
+    return bool(torch._C._has_mkldnn and known and ops._is_mkldnn_bf16_supported())
 
 
 def packable(module: nn.Module | None) -> bool:
@@ -61,7 +58,7 @@ class Joined:
                 if not any(x is not None for x in self._outputs):
                     self.forget()
                 return made
-        outputs: list[Tensor | None] = list(self.compute(given).split(self.parts, -1))
+        outputs: list[Tensor | None] = list(torch.split(self.compute(given), self.parts, -1))
         made, outputs[number] = outputs[number], None
         assert made is not None
         self._input, self._outputs = given, outputs
@@ -73,13 +70,13 @@ class Joined:
 
     def weights(self) -> list[Tensor]:
         """The weights of each part as they were before, from what is computed with."""
-        return list(self._packed.to_dense().split(self.parts))
+        return list(torch.split(self._packed.to_dense(), self.parts))
 
     def biases(self) -> list[Tensor | None]:
         """The bias of each part."""
         if self._bias is None:
             return [None] * len(self.parts)
-        return list(self._bias.split(self.parts))
+        return list(torch.split(self._bias, self.parts))
 
 
 def _joined_bias(layers: Sequence[nn.Linear]) -> Tensor | None:
