@@ -4,16 +4,11 @@ Arms its death watch before it imports anything slow. Knows only how the process
 """
 
 import argparse
-import os
 import signal
 import sys
 
 from engine_daemon import deathwatch
-
-_SPINS = "2000"
-"""How often a thread of OpenMP looks for work before it sleeps: some 20 µs, what lies between two
-products of one step. Its own default is milliseconds: beside other busy processes the threads
-then use up their time waiting for one that is not running, and a step takes ten times as long."""
+from engine_daemon.worker.threads import sleep_when_idle
 
 
 def main() -> None:
@@ -25,7 +20,7 @@ def main() -> None:
     arguments = parser.parse_args()
     deathwatch.arm(arguments.death_fd)
     _die_at_once()
-    _sleep_when_idle()
+    sleep_when_idle()
     sys.exit(_run(arguments.socket, arguments.rank))
 
 
@@ -36,12 +31,6 @@ def _die_at_once() -> None:
     """
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
-
-
-def _sleep_when_idle() -> None:
-    """Set how threads wait, before torch reads it; what the user has set of it counts."""
-    if not any(name.startswith(("OMP_WAIT", "GOMP_SPIN", "KMP_BLOCK")) for name in os.environ):
-        os.environ["GOMP_SPINCOUNT"] = _SPINS
 
 
 def _run(socket_path: str, rank: int) -> int:
