@@ -18,6 +18,8 @@ COMMAND: Final = "llm-inspect"
 
 def find_session(sessions: Sequence[SessionInfo], wanted: str) -> SessionInfo:
     """The session with this id, title, or unique beginning of an id; InspectError when none."""
+    if not wanted:
+        raise InspectError("SESSION is empty", "Give its id, its title, or a beginning of its id")
     matches = [s for s in sessions if wanted in (s.session, s.title)]
     if not matches:
         matches = [s for s in sessions if s.session.startswith(wanted.upper())]

@@ -41,6 +41,13 @@ def test_none_or_several(wanted: str, words: str) -> None:
     assert raised.value.exit_code == 2
 
 
+@pytest.mark.parametrize("sessions", [[], SESSIONS, [info("ABCD1234", "")]])
+def test_nothing_means_no_session(sessions: list[SessionInfo]) -> None:
+    with pytest.raises(InspectError, match="empty") as raised:
+        find_session(sessions, "")
+    assert raised.value.exit_code == 2
+
+
 def test_no_session_is_open() -> None:
     with pytest.raises(InspectError) as raised:
         find_session([], "K")

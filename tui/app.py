@@ -3,6 +3,9 @@
 Knows how the parts are put together; what they do is theirs.
 """
 
+import os
+import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
@@ -18,6 +21,7 @@ from engine_daemon.protocol.commands import Open
 from engine_daemon.protocol.state import State
 from engine_daemon.protocol.values import PromptSpec
 from tui.commands import ActionProvider
+from tui.hangup import CHECK_S, EXIT_CODE, GRACE_S, hung_up
 from tui.screens.main import MainScreen
 from tui.source import OpenSource
 from tui.text import show_text
@@ -75,6 +79,15 @@ class InspectApp(App[InspectError]):
     def on_mount(self) -> None:
         """Attach once there is something on screen."""
         self.call_after_refresh(self._serve)
+        if not self.is_headless:
+            self.set_interval(CHECK_S, self._leave_a_dead_terminal)
+
+    def _leave_a_dead_terminal(self) -> None:
+        if hung_up(sys.__stdin__.fileno() if sys.__stdin__ else -1):
+            leaving = threading.Timer(GRACE_S, os._exit, (EXIT_CODE,))
+            leaving.daemon = True
+            leaving.start()
+            self.exit(return_code=EXIT_CODE)
 
     def action_use_theme(self, name: str) -> None:
         """Use a theme by its name."""
@@ -95,7 +108,6 @@ class InspectApp(App[InspectError]):
         assert main.feed is not None
         try:
             if self._open is not None:
-                main.template = self._open
                 await main.open(self._open)
                 return
             session = (

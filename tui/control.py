@@ -5,8 +5,10 @@ the source; no widgets.
 """
 
 from engine_daemon.errors import InspectError
+from engine_daemon.protocol.codec import unpack_event
 from engine_daemon.protocol.commands import (
     AnyCommand,
+    AskEncode,
     At,
     Close,
     Force,
@@ -19,7 +21,9 @@ from engine_daemon.protocol.commands import (
     SetSampler,
     Switch,
 )
-from engine_daemon.protocol.values import Sampler
+from engine_daemon.protocol.events import PromptSet, Stopped
+from engine_daemon.protocol.values import PromptSpec, Sampler
+from engine_daemon.recording.columns import Columns
 from tui.source import EventSource
 from tui.view import View
 
@@ -32,8 +36,7 @@ class Control:
         self._view = view
         self._observe = observe
         self._owed = 0
-        self._goal: int | None = None
-        self._sent_at = -1
+        self._stood: tuple[Columns, Stopped | None] | None = None
         self._sending = False
 
     @property
@@ -90,47 +93,59 @@ class Control:
         place = self._view.columns.place
         first = 0 if place.kind == "ended" else 1
         goal = place.step + first + count - 1
-        self._goal, self._sent_at, self._sending = goal, self._view.columns.next, True
+        columns = self._view.columns
+        self._stood, self._sending = (columns, columns.stop), True
         try:
             await self._send(RunTo(step=goal), self.here)
         except InspectError:
-            self._goal, self._owed = None, 0
+            self.forget()
             raise
         finally:
             self._sending = False
 
     def _under_way(self) -> bool:
-        columns = self._view.columns
-        if self._goal is None:
-            return False
-        arrived = (
-            columns.next > self._sent_at and columns.goal == self._goal and columns.stop is not None
-        )
-        return self._sending or not arrived
+        """A step of ours was sent, and the log does not yet say that the session stands again.
+
+        Only that counts: whatever anybody sends meanwhile, the screen shows the same.
+        """
+        if self._sending or self._stood is None:
+            return self._sending
+        columns, stood = self._stood
+        stop = self._view.columns.stop
+        same = self._view.columns is columns and not columns.closed
+        if same and (stop is None or stop is stood):
+            return True
+        self._stood = None
+        return False
 
     def forget(self) -> None:
         """Whatever was still to be stepped is not any more."""
-        self._owed, self._goal = 0, None
+        self._owed, self._stood = 0, None
 
     async def carry_on(self) -> None:
         """After events came: steps that were asked for meanwhile. Does nothing mostly."""
         if self._owed and not self._under_way():
             columns = self._view.columns
             stopped = columns.stop
-            owed, self._owed, self._goal = self._owed, 0, None
+            owed, self._owed = self._owed, 0
             if stopped is not None and stopped.reason == "goal" and columns.status == "paused":
                 await self.step(owed)
 
     def _need_standing(self) -> int | None:
         """The recorded step under the cursor, None for the pending one; it must stand."""
         self._need_session()
-        if self._view.running or self._under_way():
+        if self._view.running:
             raise InspectError("it is running", "space pauses it")
+        if self._under_way():
+            raise InspectError("a step is under way")
         return self._view.recorded_step
 
     async def force(self, token_id: int) -> None:
         """Append this id at the step under the cursor; a recorded one opens a branch."""
-        await self._act(Force(id=token_id, step=self._need_standing()))
+        step = self._need_standing()
+        if step is None and not self._view.on_pending:
+            raise InspectError("nothing is pending here", "s makes the next distribution")
+        await self._act(Force(id=token_id, step=step))
 
     async def force_text(self, ids: list[int]) -> None:
         """Append these ids, likewise."""
@@ -167,6 +182,12 @@ class Control:
         if reply.session is None:
             raise InspectError("the daemon opened no session", code="no_session")
         return reply.session
+
+    async def count_tokens(self, spec: PromptSpec) -> int:
+        """How many tokens a prompt comes to."""
+        answer = await self._source.ask(AskEncode(prompt=spec))
+        event = None if answer.prompt is None else unpack_event(answer.prompt)
+        return len(event.ids) // 4 if isinstance(event, PromptSet) else 0
 
     async def close(self, session: str) -> None:
         """Close a session; its recording stays."""

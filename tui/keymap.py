@@ -103,6 +103,14 @@ ACTIONS: Final[tuple[Action, ...]] = (
         shown="^n",
         footer=7,
     ),
+    Action(
+        "choose",
+        ("enter",),
+        "choose",
+        "Go to NEXT TOKEN; there enter forces the highlighted candidate",
+        footer=4,
+        palette=False,
+    ),
     Action("sampler", ("p",), "sampler", "Set temperature, top-k, top-p, min-p, seed …", footer=8),
     Action(
         "resample",

@@ -104,8 +104,10 @@ def fit(text: SafeText, cells: int, *, right: bool = False) -> SafeText:
 
 
 def percent(value: float | None) -> SafeText:
-    """`22.5 %`; a dash where there is no value."""
-    return SafeText(DASH if value is None or value != value else f"{value * 100:.1f} %")
+    """`22.5 %`; `<0.1 %` for what would read as nothing; a dash where there is no value."""
+    if value is None or value != value:
+        return SafeText(DASH)
+    return SafeText("<0.1 %" if 0 < value < 0.0005 else f"{value * 100:.1f} %")
 
 
 def millis(value: float | None) -> SafeText:

@@ -115,6 +115,15 @@ class View:
         """The cursor is on a distribution of which nothing is picked."""
         return self.columns.pending is not None and self.at == len(self.columns)
 
+    @property
+    def forcible(self) -> bool:
+        """A candidate of what is on screen can be appended: the one answer for keys and words.
+
+        At a step that is recorded it begins a branch.
+        """
+        stands = self.columns.status in ("paused", "ended")
+        return stands and (self.on_pending or self.recorded_step is not None)
+
     def move(self, step: int) -> None:
         """Put the cursor on `step`; at the head it follows."""
         step = max(step, 0)

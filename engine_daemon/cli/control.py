@@ -25,6 +25,7 @@ from engine_daemon.protocol.commands import (
     Batch,
     Close,
     Force,
+    ForceText,
     Pause,
     RunTo,
 )
@@ -71,28 +72,24 @@ async def _carry_out(command: str, wanted: str, count: int, given: Given) -> int
                 ahead = count if place.kind == "pending" else count - 1
                 await watch.send(RunTo(step=place.step + ahead), at)
             case "force":
-                await watch.send(Force(id=await _token(client, given)), at)
+                await watch.send(await _forcing(client, given), at)
             case _:
                 raise AssertionError(command)
         return watch.report()
 
 
-async def _token(client: DaemonClient, given: Given) -> int:
-    """The id to force; a text must be exactly one token."""
+async def _forcing(client: DaemonClient, given: Given) -> Force | ForceText:
+    """What to force: an id, or the tokens of a text one after the other."""
     if given.text is None:
         assert given.token_id is not None
-        return given.token_id
+        return Force(id=given.token_id)
     answer = await client.ask(AskEncode(prompt=PromptSpec(text=given.text.encode())))
     prompt = unpack_event(answer.prompt or b"")
     assert isinstance(prompt, PromptSet)
-    tokens = [token for token in prompt.tokens() if not token.added]
-    if len(tokens) != 1:
-        pieces = " ".join(f"{token.id} {readable(token.piece)!r}" for token in tokens)
-        raise InspectError(
-            f"{given.text!r} is {len(tokens)} tokens, not one: {pieces}",
-            "Force them one after the other, with --id",
-        )
-    return tokens[0].id
+    ids = [token.id for token in prompt.tokens() if not token.added]
+    if not ids:
+        raise InspectError("there is nothing to force in an empty text")
+    return Force(id=ids[0]) if len(ids) == 1 else ForceText(ids=ids)
 
 
 class _Watch:
@@ -130,7 +127,7 @@ class _Watch:
                 self._commanded = True
             case Stepped() if self._commanded:
                 self._last = event
-            case Closed():
+            case Closed() if self._cause is not None:  # an older one: the log was opened again
                 self._outcome = event
             case Stopped() if self._commanded:
                 self._outcome = self._outcome or event
@@ -157,6 +154,13 @@ class _Watch:
         """Say where the session stands now; the exit code."""
         place, session = self.columns.place, self._found.session
         outcome = self._outcome
+        if isinstance(outcome, Closed) and outcome.by == "daemon":
+            raise InspectError(
+                f"the daemon was stopped while {session} was on its way",
+                "The session opens again at the daemon's next start",
+                exit_code=Exit.DAEMON,
+                code="link_lost",
+            )
         if isinstance(outcome, Closed):
             tell(f"{session} is closed; its recording stays")
             return Exit.DONE

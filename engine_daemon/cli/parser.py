@@ -50,7 +50,9 @@ COMMANDS: Final = {
     "resume": Command("SESSION", "go on", _SPEAKS, 1, 1),
     "close": Command("SESSION", "end a session; its recording stays", _SPEAKS, 1, 1),
     "step": Command("SESSION [N]", "go on by N steps (1)", _SPEAKS, 1, 2),
-    "force": Command("SESSION (--id ID | --text TEXT)", "append this token", _SPEAKS | Group.FORCE, 1, 1),
+    "force": Command(
+        "SESSION (--id ID | --text TEXT)", "append this token", _SPEAKS | Group.FORCE, 1, 1
+    ),
     "sessions list": Command("", "open sessions and recordings", Group.NAME | Group.JSON),
     "models list": Command("", "models in the cache", Group.NAME | Group.JSON),
     "daemon start": Command("", "start a daemon and load its model", _STARTS),

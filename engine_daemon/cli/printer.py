@@ -8,13 +8,18 @@ import asyncio
 import json
 import os
 import sys
-from typing import Protocol
+from typing import Final, Protocol
 
 from engine_daemon.cli.output import TerminalText, give_up_stdout, say
 from engine_daemon.errors import InspectError
 from engine_daemon.export.jsonl import error_line, to_bytes
 from engine_daemon.export.objects import Line
-from engine_daemon.protocol.events import Event, PromptSet, Stepped, UnknownEvent
+from engine_daemon.export.text import readable
+from engine_daemon.protocol.events import Event, Predicted, PromptSet, Stepped, UnknownEvent
+from engine_daemon.recording.rows import exp
+
+_NAMED: Final = 5
+"""Candidates named where nothing is picked."""
 
 
 class StdoutClosed(Exception):
@@ -117,12 +122,20 @@ class TextPrinter:
         self._echo = echo
         self._text = TerminalText()
         self._open_line = False
+        self._first: Predicted | None = None
 
     def line(self, line: Line) -> None:
-        """Nothing: the events say it."""
+        """Where nothing was picked at all: what could have been. Else the events say it."""
+        if line["event"] == "pending" and self._first is not None:
+            say(f"nothing picked; the first candidates: {_candidates(self._first)}")
 
     def event(self, event: Event | UnknownEvent) -> None:
         """The prompt and the tokens, as bytes."""
+        match event:
+            case Predicted(step=0):
+                self._first = event
+            case Stepped():
+                self._first = None
         match event:
             case PromptSet():
                 for warning in event.warnings:
@@ -161,3 +174,10 @@ class TextPrinter:
     async def flush(self) -> None:
         """Write what was taken."""
         await self._out.flush()
+
+
+def _candidates(predicted: Predicted) -> str:
+    rows = predicted.candidates.rows()[:_NAMED]
+    shares = (exp(row.logit - predicted.logsumexp) for row in rows)
+    named = zip(rows, shares, strict=True)
+    return ", ".join(f"{readable(row.piece)!r} {share * 100:.1f} %" for row, share in named)

@@ -15,10 +15,14 @@ from engine_daemon.cli.table import table
 from engine_daemon.cli.target import Target, state_of, target_of
 from engine_daemon.client import is_running
 from engine_daemon.errors import InspectError
+from engine_daemon.protocol.codec import WireError, unpack_event
+from engine_daemon.protocol.events import Predicted, Stepped
 from engine_daemon.protocol.state import SessionInfo
 from engine_daemon.recording.reader import Recording
 
 _SUFFIX: Final = ".lir"
+_LOOKED_AT: Final = 8
+"""Events from the end of a recording that are looked at for its last step."""
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,18 +84,36 @@ def _recorded(target: Target) -> list[Row]:
 def _recorded_row(path: Path) -> Row:
     try:
         with Recording.open(path) as recording:
-            opened, status = recording.opened, recording.state
+            opened, status, step = recording.opened, recording.state, _last_step(recording)
     except InspectError:
-        opened, status = None, "foreign"
+        opened, status, step = None, "foreign", None
     return Row(
         session=opened.session if opened else path.stem,
         title=opened.title if opened else "",
         status={"ok": "closed", "open": "not closed"}.get(status, status),
         open=False,
-        step=None,
+        step=step,
         created_ns=opened.created_ns if opened else path.stat().st_mtime_ns,
         file=str(path),
     )
+
+
+def _last_step(recording: Recording) -> int | None:
+    """Where it stood at its end, as its last few events tell: nothing else is read."""
+    for seq in range(recording.next - 1, max(recording.next - 1 - _LOOKED_AT, -1), -1):
+        packed = recording.event(seq)
+        try:
+            event = None if packed is None else unpack_event(packed)
+        except WireError:
+            continue
+        match event:
+            case Stepped():
+                return event.step + 1
+            case Predicted():
+                return event.step
+            case _:
+                continue
+    return None
 
 
 def _step(step: int | None) -> str:

@@ -1,29 +1,22 @@
-"""Entry of the hub process: lock, sockets, connection file, signals, and the loop.
+"""Entry of the hub process: logging, signals, and the loop.
 
 Started by `engine_daemon.launch`; knows nothing of what the hub does with its sockets.
 """
 
 import argparse
-import fcntl
-import json
 import logging
 import os
 import resource
 import signal
-import stat
 import sys
-import time
 from pathlib import Path
 
 from engine_daemon import __version__
 from engine_daemon.config import DaemonOptions
-from engine_daemon.errors import Exit, InspectError
+from engine_daemon.errors import InspectError
+from engine_daemon.hub.home import Home
 from engine_daemon.hub.hub import Hub
-from engine_daemon.paths import Paths, make_runtime
-from engine_daemon.protocol.codec import MAJOR
-
-LOCK_PATIENCE_S = 0.2
-"""A viewer that asks whether a daemon runs holds the lock for a moment."""
+from engine_daemon.paths import Paths
 
 _log = logging.getLogger("engine_daemon.hub")
 
@@ -45,79 +38,23 @@ def main() -> int:
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
     )
     try:
-        make_runtime(paths)
-        lock = take_lock(paths)
+        home = Home(paths)
         options = DaemonOptions.read(paths.options)
-        for socket in (paths.viewer_socket, paths.engine_socket):
-            clear_socket(socket)
     except InspectError as error:
         _log.error("%s", error.lines())
         return error.exit_code
     _raise_file_limit()
-    wake_fd = _catch_signals(hub := Hub(paths, options))
+    wake_fd = _catch_signals(hub := Hub(paths, options, home))
     try:
         hub.start()
-        _write_connection(paths, hub.epoch)
+        home.announce(hub.epoch)
         _log.info(
             "llm-inspect %s, pid %d, model %s", __version__, os.getpid(), options.engine.model
         )
         return hub.run(wake_fd)
     finally:
-        paths.connection.unlink(missing_ok=True)
         hub.close()
-        os.close(lock)
-
-
-def take_lock(paths: Paths) -> int:
-    """The lock's file descriptor, held for life. Raises InspectError when a daemon runs."""
-    fd = os.open(paths.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    deadline = time.monotonic() + LOCK_PATIENCE_S
-    while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return fd
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                break
-        time.sleep(0.01)
-    os.close(fd)
-    raise InspectError(
-        f"a daemon named {paths.name} is running",
-        "llm-inspect daemon status",
-        exit_code=Exit.DAEMON,
-    )
-
-
-def clear_socket(path: Path) -> None:
-    """Remove a socket that a killed daemon left. An ipc bind would delete whatever lies there."""
-    try:
-        info = os.lstat(path)
-    except FileNotFoundError:
-        return
-    if not stat.S_ISSOCK(info.st_mode) or info.st_uid != os.getuid():
-        raise InspectError(
-            f"{path} is no socket of ours", "Move it away, then start again", exit_code=Exit.DAEMON
-        )
-    path.unlink()
-
-
-def _write_connection(paths: Paths, epoch: bytes) -> None:
-    beside = paths.connection.with_name("conn.json.new")
-    fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(fd, "w") as file:
-        json.dump(
-            {
-                "viewers": f"ipc://{paths.viewer_socket}",
-                "epoch": epoch.hex(),
-                "protocol": [MAJOR, MAJOR],
-                "version": __version__,
-                "name": paths.name,
-                "pid": os.getpid(),
-                "started": time.time(),
-            },
-            file,
-        )
-    os.replace(beside, paths.connection)
+        home.close()
 
 
 def _raise_file_limit() -> None:

@@ -18,6 +18,7 @@ from engine_daemon.hub.control import obey, open_session
 from engine_daemon.hub.fanout import next_batch
 from engine_daemon.hub.refusing import Rejected
 from engine_daemon.hub.sessions import Session, SessionStore
+from engine_daemon.hub.socket_path import bind_private
 from engine_daemon.hub.viewers import QUIET_S, SILENT_S, Following, Viewer
 from engine_daemon.hub.workers import EngineSide
 from engine_daemon.paths import Paths
@@ -56,7 +57,9 @@ class Front:
         changed: Callable[[], None],
     ) -> None:
         self.epoch = epoch
-        self.socket = _bind(context, paths)
+        self.socket = _socket(context)
+        self._path = paths.viewer_socket
+        self.bind()
         self.viewers: dict[bytes, Viewer] = {}
         self.stop_asked = False
         self._store = store
@@ -66,6 +69,10 @@ class Front:
         self._replies: OrderedDict[bytes, cmd.Reply] = OrderedDict()
         self._looks: dict[tuple[bytes, str], float] = {}
         self._sent = 0
+
+    def bind(self) -> None:
+        """Listen at the socket's path; again when it was cleaned away."""
+        bind_private(self.socket, self._path)
 
     @property
     def next_look(self) -> float | None:
@@ -363,7 +370,7 @@ def _rejection(command: bytes, refusal: Rejected) -> cmd.Reply:
     )
 
 
-def _bind(context: zmq.Context[zmq.Socket[bytes]], paths: Paths) -> zmq.Socket[bytes]:
+def _socket(context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
     socket = context.socket(zmq.ROUTER)
     for option, value in (
         (zmq.ROUTER_MANDATORY, 1),
@@ -378,6 +385,4 @@ def _bind(context: zmq.Context[zmq.Socket[bytes]], paths: Paths) -> zmq.Socket[b
         (zmq.IPC_FILTER_UID, os.getuid()),
     ):
         socket.setsockopt(option, value)
-    socket.bind(f"ipc://{paths.viewer_socket}")
-    os.chmod(paths.viewer_socket, 0o600)
     return socket

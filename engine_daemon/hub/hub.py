@@ -17,6 +17,7 @@ from engine_daemon import __version__
 from engine_daemon.config import DaemonOptions
 from engine_daemon.hub.durability import Syncer
 from engine_daemon.hub.front import Front
+from engine_daemon.hub.home import Home
 from engine_daemon.hub.sessions import SessionStore
 from engine_daemon.hub.workers import EngineSide
 from engine_daemon.paths import Paths
@@ -39,9 +40,10 @@ _log = logging.getLogger(__name__)
 class Hub:
     """Everything that lives as long as the daemon. `run` returns the exit code."""
 
-    def __init__(self, paths: Paths, options: DaemonOptions) -> None:
+    def __init__(self, paths: Paths, options: DaemonOptions, home: Home) -> None:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._options = options
+        self._home = home
         self.epoch = os.urandom(8)
         self._syncer = Syncer()
         self._store = SessionStore(paths, self.epoch, f"llm-inspect {__version__}", self._syncer)
@@ -121,10 +123,21 @@ class Hub:
         self._context.term()
 
     def _tick(self, now: float) -> None:
+        if self._home.vanished(now):
+            self._come_back()
         self._engine.check_templates(now)
         self._front.probe(now)
         self._store.forget_closed(self._front.followed(), now, KEEP_CLOSED_S)
         self._idle_exit(now)
+
+    def _come_back(self) -> None:
+        """The runtime directory was cleaned away: whoever is attached stays, others can again."""
+        if not self._home.come_back():
+            self.leaving = True
+            return
+        for bind in (self._front.bind, self._engine.bind):
+            bind()
+        self._home.announce_again()
 
     def _idle_exit(self, now: float) -> None:
         busy = bool(self._front.viewers) or self._engine.any_running() or self._engine.loading

@@ -297,7 +297,10 @@ class Seats:
         self.started = None
         for session in self._store:
             if session.open and session.engine_logged == self.engine:
-                self._log_loss(session, ending)
+                try:
+                    self._log_loss(session, ending)
+                except LogFull as error:
+                    _log.error("%s", error.message)
 
     def _log_loss(self, session: Session, ending: Ending) -> None:
         columns, place = session.columns, session.columns.place

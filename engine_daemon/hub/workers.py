@@ -4,11 +4,12 @@ Starts and restarts the children, brings sessions to the worker, logs what comes
 command may do is decided in `control`; viewers are `hub`'s.
 """
 
+import contextlib
 import logging
 import os
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import msgspec
@@ -20,11 +21,13 @@ from engine_daemon.hub.reads import RowReads
 from engine_daemon.hub.refusing import Rejected
 from engine_daemon.hub.seats import Seats
 from engine_daemon.hub.sessions import SessionStore
+from engine_daemon.hub.socket_path import bind_private
 from engine_daemon.paths import Paths
 from engine_daemon.protocol import worker as wire
 from engine_daemon.protocol.codec import WireError, decode_body, open_envelope, seal
 from engine_daemon.protocol.commands import Message
 from engine_daemon.protocol.state import EngineState
+from engine_daemon.recording.writer import LogError
 
 WORKER: Final = "engine_daemon.worker"
 TOKENS: Final = "engine_daemon.tokens"
@@ -55,7 +58,8 @@ class EngineSide:
         self._store = store
         self._version = version
         self._changed = changed
-        self.socket = _bind(context, paths)
+        self.socket = _socket(context)
+        self.bind()
         self.fatal = False
         self.state = EngineState(
             word="starting", backend=options.engine.backend, model_name=options.engine.model
@@ -72,6 +76,10 @@ class EngineSide:
         self.seats = Seats(store, options.engine.max_context, self._send, changed)
 
     # Life of the children -------------------------------------------------------------------
+
+    def bind(self) -> None:
+        """Listen at the inner socket's path; again when it was cleaned away."""
+        bind_private(self.socket, self._paths.engine_socket)
 
     def start(self) -> None:
         """Start both children."""
@@ -184,7 +192,8 @@ class EngineSide:
             except WireError as error:
                 _log.error("from a child: %s", error.message)
                 continue
-            self._heard(route, message, logged)
+            with _keeping_on():
+                self._heard(route, message, logged)
         for session, count in logged.items():
             self._send("worker", wire.Seen(session=session, next=count))
 
@@ -326,10 +335,20 @@ class EngineSide:
         """The daemon leaves: every running session stands where its log ends."""
         for session in self._store:
             if session.open and session.columns.status == "running":
-                self.seats.log_stop(session, "pause", message)
+                with _keeping_on():
+                    self.seats.log_stop(session, "pause", message)
 
 
-def _bind(context: zmq.Context[zmq.Socket[bytes]], paths: Paths) -> zmq.Socket[bytes]:
+@contextlib.contextmanager
+def _keeping_on() -> Iterator[None]:
+    """A log that cannot be written hurts its session, not the daemon."""
+    try:
+        yield
+    except LogError as error:
+        _log.error("%s", error.message)
+
+
+def _socket(context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
     socket = context.socket(zmq.ROUTER)
     socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
     socket.setsockopt(zmq.LINGER, 0)
@@ -337,6 +356,4 @@ def _bind(context: zmq.Context[zmq.Socket[bytes]], paths: Paths) -> zmq.Socket[b
     socket.setsockopt(zmq.RCVHWM, 0)
     socket.setsockopt(zmq.HANDSHAKE_IVL, 2000)
     socket.setsockopt(zmq.IPC_FILTER_UID, os.getuid())
-    socket.bind(f"ipc://{paths.engine_socket}")
-    os.chmod(paths.engine_socket, 0o600)
     return socket

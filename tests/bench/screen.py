@@ -103,7 +103,7 @@ def _space_to_paused(daemon: Daemon, session: str) -> Row:
         terminal.until("PAUSED")
         for _ in range(8):
             terminal.press("space")
-            terminal.until("LIVE")
+            terminal.until("RUNNING")
             pressed.append(time.monotonic())
             terminal.press("space")
             terminal.until("PAUSED")

@@ -128,6 +128,11 @@ class Terminal:
     def __enter__(self) -> Self:
         return self
 
+    def hang_up(self) -> None:
+        """Close the window: nobody holds the terminal's other end any more."""
+        os.close(self._master)
+        self._master = -1
+
     def __exit__(
         self,
         kind: type[BaseException] | None,
@@ -138,4 +143,5 @@ class Terminal:
             self.process.kill()
         self.process.wait()
         self._reader.join(timeout=PATIENCE_S)
-        os.close(self._master)
+        if self._master >= 0:
+            os.close(self._master)

@@ -19,9 +19,20 @@ def test_step_force_and_close(place: Place, session: str) -> None:
     assert "at step 5" in forced
     assert "' before'" in forced
     assert "at step 6" in place.run("force", session, "--id", "300").out.decode()
+    assert "at step 9" in place.run("force", session, "--text", "xyz").out.decode()
     assert "closed" in place.run("close", session).out.decode()
     gone = place.run("step", session, code=2)
     assert "no session" in gone.err
+
+
+def test_after_a_restart_each_waits_for_its_own_outcome(place: Place, session: str) -> None:
+    place.run("daemon", "restart")
+    assert f"{session} stands at step 0" in place.run("pause", session).out.decode()
+    assert f"{session} stands at step 2" in place.run("step", session, "2").out.decode()
+    place.run("daemon", "restart")
+    assert f"{session} stands at step 3" in place.run("force", session, "--id", "5").out.decode()
+    assert "empty" in place.run("close", "", code=2).err
+    assert f"{session} is closed" in place.run("close", session).out.decode()
 
 
 def test_resume_and_pause(place: Place, session: str) -> None:
@@ -43,7 +54,7 @@ def test_busy_while_running(place: Place, session: str) -> None:
 @pytest.mark.parametrize(
     ("words", "part"),
     [
-        (("--text", " Kubernetes"), "is 11 tokens, not one"),
+        (("--text", ""), "nothing to force"),
         (("--id", "999999"), "no token id"),
         ((), "--id ID or --text TEXT"),
         (("--id", "1", "--text", "a"), "one of them"),

@@ -86,6 +86,14 @@ def test_end_of_sequence(place: Place) -> None:
     assert of(lines, "step")[-1]["chosen"]["bytes"] == ""
 
 
+def test_no_steps_says_what_was_read(place: Place) -> None:
+    done = place.run("run", *SCRIPTED, "--steps", "0", "Hi")
+    assert done.out == b""
+    (line,) = [line for line in done.err.splitlines() if "nothing picked" in line]
+    assert line.count(" %") == 5
+    assert "nothing picked" not in place.run("run", "--steps", "1", "Hi").err
+
+
 def test_a_session_is_closed_at_its_end_unless_kept(place: Place) -> None:
     closed = place.json("run", *SCRIPTED, "--json", "--steps", "2", "Hi")[-1]["session"]
     kept = place.run("run", "--json", "--steps", "2", "--keep", "Hi")
@@ -93,6 +101,7 @@ def test_a_session_is_closed_at_its_end_unless_kept(place: Place) -> None:
     assert f"llm-inspect attach --session {session}" in kept.err
     listed = {row["session"]: row for row in place.json("sessions", "--json")}
     assert (listed[closed]["open"], listed[closed]["status"]) == (False, "closed")
+    assert listed[closed]["step"] == 2
     assert (listed[session]["open"], listed[session]["status"]) == (True, "ended")
 
 

@@ -3,11 +3,13 @@
 import os
 import re
 import signal
+import sys
 
 import pytest
 
 from tests.daemons import wait_for
-from tests.end_to_end.command import SCRIPTED, Place, alive
+from tests.end_to_end.command import COMMAND, SCRIPTED, Place, alive
+from tests.end_to_end.terminal import Terminal
 
 pytestmark = pytest.mark.terminal
 
@@ -175,3 +177,16 @@ def test_hostile_tokens_reach_the_terminal_as_pictures(place: Place) -> None:
     harmless = sequences("Hello 0;owned and 52;c;aGk= there")
     hostile = sequences("Hello \x1b]0;owned\x07 and \x1b]52;c;aGk=\x07 \x9b31m\x1b[5mthere")
     assert hostile - harmless == set()
+
+
+def test_it_leaves_when_its_terminal_is_gone_though_hangups_are_ignored(place: Place) -> None:
+    place.run("daemon", "start", *SCRIPTED)
+    ignoring = (
+        "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN); "
+        "os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    words = [sys.executable, "-c", ignoring, str(COMMAND), "attach"]
+    with Terminal(words, place.env, place.cwd) as terminal:
+        terminal.until("SEQUENCE")
+        terminal.hang_up()
+        assert terminal.process.wait(timeout=20) == 129

@@ -11,6 +11,7 @@ from tests.tui.source import FakeSource
 from tests.tui.story import Story, paused
 from tui.app import InspectApp
 from tui.panes.base import Pane
+from tui.screens.keys import KeysBar
 
 Screen = Pilot[InspectError]
 
@@ -51,6 +52,11 @@ def rows(app: InspectApp, pane_id: str) -> list[str]:
     pane.refresh_from()
     strips: list[Strip] = [pane.render_line(y) for y in range(pane.size.height)]
     return [strip.text for strip in strips]
+
+
+def keys(app: InspectApp) -> str:
+    """The last line, with single spaces."""
+    return " ".join(app.main.query_one(KeysBar).render_line(0).text.split())
 
 
 def said(app: InspectApp) -> str:

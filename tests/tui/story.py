@@ -150,6 +150,15 @@ class Story:
         """Append these."""
         self.log.extend(pack_event(event) for event in events)
 
+    def add_limit(self, steps: int) -> Self:
+        """At most so many steps."""
+        self.add(
+            SessionSet(
+                **self._base(), candidates=20, cache_mode="kv", limit_tokens=8192, max_steps=steps
+            )
+        )
+        return self
+
     def _prompt_set(self) -> PromptSet:
         pieces = [piece for _, piece in self._prompt]
         count = len(pieces)

@@ -53,8 +53,9 @@ def test_no_key_twice_in_a_scope(scope: Scope) -> None:
 
 @pytest.mark.parametrize("scope", ["sequence", "tokens", "next", "cost"])
 def test_panes_shadow_only_movement(scope: Scope) -> None:
-    """A pane may take a key of the screen only where the screen has none."""
-    main = {key for action in in_scope("main") for key in action.keys}
+    """A pane may take a key of the screen only where the screen has none: but for enter, which
+    leads to the candidates first and forces there."""
+    main = {key for action in in_scope("main") for key in action.keys} - {"enter"}
     assert main & {key for action in in_scope(scope) for key in action.keys} == set()
 
 

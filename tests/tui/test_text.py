@@ -128,6 +128,9 @@ def test_clip_marks_what_is_left_out() -> None:
 def test_numbers() -> None:
     assert percent(0.2249) == "22.5 %"
     assert percent(1.0) == "100.0 %"
+    assert percent(0.0) == "0.0 %"
+    assert percent(1e-9) == percent(0.00049) == "<0.1 %"
+    assert percent(0.0005) == "0.1 %"
     assert percent(None) == percent(float("nan")) == DASH
     assert millis(0.2) == "0.20 ms"
     assert millis(13.12) == "13.1 ms"

@@ -1,5 +1,6 @@
 """Going back and on again, per kind of cache, against plain transformers on the same ids."""
 
+import math
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -9,16 +10,18 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from engine_daemon.protocol.packing import pack_ints
 from engine_daemon.protocol.pieces import PieceTable
 from engine_daemon.protocol.values import Restored, Sampler
-from engine_daemon.protocol.worker import EngineOptions, Move
+from engine_daemon.protocol.worker import AskRow, EngineOptions, Move
 from engine_daemon.worker.backends.hf import HfBackend
 from engine_daemon.worker.caches import HfCache
-from engine_daemon.worker.decode import DecodeSession, Engine, Prediction
-from engine_daemon.worker.kept_rows import KeptRows
+from engine_daemon.worker.decode import DecodeSession, Engine, Prediction, draw
+from engine_daemon.worker.kept_rows import KeptRows, PathKey
 from engine_daemon.worker.probe import RowDistribution
+from engine_daemon.worker.row_reads import read_row
 from tests.worker.checkpoints import VOCABULARY, quiet, save_tiny, tiny_model
 from tests.worker.conftest import opening
 
@@ -287,3 +290,52 @@ def _act(walk: Walker, name: str, value: Any) -> None:
             walk.cache.tails.clear()
         case _:
             walk.session.give_back()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kept_row_answers_as_the_step_was_told(engines: dict[str, Engine], kind: str) -> None:
+    walk = Walker(engines[kind], kind)
+    sampler = Sampler(greedy=False, temperature=1.7, top_p=0.9, repetition_penalty=1.3, seed=4)
+    ask = AskRow(ask=1, session="s1", ids=b"", sampler=sampler, salt=0)
+    before = fresh(kind, tuple(PROMPT))
+    for _ in range(5):
+        walk.step()
+    found = read_row(walk.engine, walk.session, replace(ask, tokens=list(range(VOCABULARY))))
+    assert found.tokens is not None
+    logits = torch.tensor([token.logit for token in found.tokens])
+    assert float((logits - before).abs().max() / before.abs().max()) <= 1e-4
+    total = sum(math.exp(token.logprob) for token in found.tokens)
+    assert total == pytest.approx(1.0, abs=1e-5)
+    final = torch.tensor([token.final_logprob for token in found.tokens]).exp()
+    assert float(final.sum()) == pytest.approx(1.0, abs=1e-5)
+    n = 20_000
+    rolled = read_row(walk.engine, walk.session, replace(ask, n=n)).tokens
+    assert rolled is not None
+    assert sum(token.count or 0 for token in rolled) == n
+    for token in rolled:
+        expected = n * float(final[token.id])
+        assert abs((token.count or 0) - expected) <= 6 * expected**0.5 + 1
+    told = read_row(walk.engine, walk.session, ask).figures
+    assert told is not None
+    assert (
+        told.picked.id
+        == walk.engine.rows.get(  # type: ignore[union-attr]
+            PathKey("s1", PROMPT).key
+        )
+        .evaluate(sampler, PROMPT)
+        .pick(draw(4, 0, 0))
+        .id
+    )
+    nothing = read_row(walk.engine, walk.session, replace(ask, ids=pack_ints("I", [1])))
+    assert nothing.code == "gone"
+
+
+@given(
+    st.lists(st.floats(-8, 8, width=32), min_size=2, max_size=300),
+    st.lists(st.floats(0, 1, exclude_max=True), max_size=30),
+    st.sampled_from([Sampler(), Sampler(greedy=False), Sampler(greedy=False, top_p=0.7)]),
+)
+@settings(deadline=None, max_examples=60)
+def test_many_draws_are_single_draws(row: list[float], us: list[float], sampler: Sampler) -> None:
+    evaluation = RowDistribution(torch.tensor(row)).evaluate(sampler, ())
+    assert evaluation.picks(us) == [evaluation.pick(u).id for u in us]

@@ -15,7 +15,7 @@ from tui.keymap import Scope, bindings
 from tui.panes.base import Line, Pane, empty, spread
 from tui.text import SafeText, millis
 from tui.widgets.curve import Curve
-from tui.widgets.plot import MARK, Series, is_dot, plot_lines
+from tui.widgets.plot import DOT, MARK, Series, plot_lines
 
 Mode = Literal["ms", "total", "rate"]
 _MODES: Final[dict[Mode, str]] = {
@@ -110,7 +110,8 @@ class CostPane(Pane):
         if self._mode == "rate":
             ys = [1000 / y if y else 0.0 for y in ys]
             marks = [(x, 1000 / y) for x, y in marks if y]
-        return [Series(xs, ys), Series([x for x, _ in marks], [y for _, y in marks], MARK)]
+        # What is drawn last is on top: the measured points.
+        return [Series([x for x, _ in marks], [y for _, y in marks], MARK), Series(xs, ys)]
 
     def _caption(self, columns: int) -> Line:
         palette = self.palette
@@ -118,7 +119,7 @@ class CostPane(Pane):
         right: Line = []
         if self._curve.seen and self._mode != "total":
             right = [
-                Segment("⠶ ", palette.plot),
+                Segment(f"{DOT} ", palette.plot),
                 Segment("measured", palette.base),
             ]
         if self._pauses and self._mode != "total":
@@ -142,7 +143,7 @@ class CostPane(Pane):
         return [*parts, Segment(run, style)]
 
     def _style(self, char: str) -> Style:
-        if is_dot(char):
+        if char == DOT:
             return self.palette.plot
         return self.palette.mark if char == MARK else self.palette.muted
 

@@ -18,6 +18,7 @@ from tui.panes.base import Line, Pane, empty, spread
 from tui.text import DASH, SafeText, clip, fit, percent, token, width
 from tui.view import Detail
 from tui.widgets.bars import bar
+from tui.widgets.sampler_words import sampler_words
 from tui.widgets.top import Top
 
 Unit = Literal["prob", "logprob", "logit"]
@@ -52,26 +53,40 @@ class NextTokenPane(Pane):
     def draw(self, columns: int, rows: int) -> Sequence[Line]:
         """What the step is, the candidates, the rest, and the highlighted one in full."""
         detail = self.view.shown
-        self.border_title = self._title(detail)
+        self.border_title, self.border_subtitle = self._title(detail), ""
         if detail is None:
             return empty(SafeText(self._why_not()), columns, rows, self.palette)
-        top = self._candidates(detail)
         spare = 5 if rows >= 8 else 2
-        chosen_row = self._pinned(detail, top, columns)
-        self._rows = max(rows - spare - bool(chosen_row), 1)
-        self._highlight = max(min(self._highlight, top.count - 1), 0)
-        self._first = max(min(self._first, self._highlight), self._highlight - self._rows + 1, 0)
+        chosen_row = self._pinned(detail, self._candidates(detail), columns)
+        top = self._scrolled(detail, rows - spare - bool(chosen_row))
         shown = top.rows(self._first, self._first + self._rows)
-        self.border_subtitle = self._where(top)
+        self._frame(self._where(top), columns)
         lines: list[Line] = [self._figures(detail, columns), self._heading(columns)]
-        lines += [self._row(detail, self._first + k, row, columns) for k, row in enumerate(shown)]
+        for number, row in enumerate(shown, self._first):
+            lines.append(self._row(detail, number, row, self._final(shown, number), columns))
         lines += [chosen_row] if chosen_row else []
         if spare > 2:
             lines.append(self._rest(detail, columns))
             room = rows - len(lines) - 1
             lines += [[] for _ in range(room)]
+            if room > 1:
+                words = f"{top.count} candidates (--candidates K for more)"
+                lines[-1 - (room - 1) // 2] = [Segment(words, self.palette.muted)]
             lines.append(self._full(detail, top, columns))
         return lines[:rows]
+
+    def _frame(self, where: str, columns: int) -> None:
+        """A pending step says what it will be picked by: above, or below where there is room."""
+        title, words = self._title(self.view.shown), ""
+        if self.view.on_pending:
+            words = sampler_words(self.view.columns.sampler)
+        above = f"{title} · {words}" if words else title
+        if width(SafeText(above)) <= columns - 2:
+            self.border_title, self.border_subtitle = above, where
+            return
+        below = f"{words} · {where}" if where else words
+        fits = width(SafeText(below)) <= columns - 2
+        self.border_title, self.border_subtitle = title, below if fits else words
 
     def _where(self, top: Top) -> str:
         """Which of the candidates are on screen, when not all are."""
@@ -87,6 +102,14 @@ class NextTokenPane(Pane):
             if detail.stepped is not None:
                 self._highlight = self._top.find(detail.stepped.id) or 0
         return self._top
+
+    def _scrolled(self, detail: Detail, rows: int) -> Top:
+        """The candidates, with the highlight among those of them that have room."""
+        top = self._candidates(detail)
+        self._rows = max(rows, 1)
+        self._highlight = max(min(self._highlight, top.count - 1), 0)
+        self._first = max(min(self._first, self._highlight), self._highlight - self._rows + 1, 0)
+        return top
 
     def _title(self, detail: Detail | None) -> str:
         step = self.view.at
@@ -134,7 +157,9 @@ class NextTokenPane(Pane):
         words = f"   # {fit(SafeText('token'), piece)}{unit:>8}{last:>9}"
         return [Segment(fit(SafeText(words), columns), self.palette.muted)]
 
-    def _row(self, detail: Detail, number: int, row: CandidateRow, columns: int) -> Line:
+    def _row(
+        self, detail: Detail, number: int, row: CandidateRow, final: SafeText, columns: int
+    ) -> Line:
         palette = self.palette
         piece, room = self._sizes(columns)
         chosen = detail.stepped is not None and row.id == detail.stepped.id
@@ -145,7 +170,7 @@ class NextTokenPane(Pane):
         name = fit(token(row.piece), piece)
         label = name.rstrip() or name
         values = fit(self._value(detail, row), 8, right=True)
-        values = SafeText(values + fit(self._final(row), 9, right=True))
+        values = SafeText(values + fit(final, 9, right=True))
         line = [
             Segment(f"{mark}{number + 1:>3} ", base),
             Segment(label, token_style),
@@ -179,13 +204,17 @@ class NextTokenPane(Pane):
             case "logit":
                 return SafeText(f"{row.logit:.3f}")
 
-    def _final(self, row: CandidateRow) -> SafeText:
-        """What the pick used; 0 and the filter's name for a candidate that was dropped."""
+    def _final(self, shown: Sequence[CandidateRow], number: int) -> SafeText:
+        """What the pick used; 0 for a candidate that was dropped, and once, by what."""
+        place = number - self._first
+        row = shown[place]
         overlay = self.view.shown_overlay
         if overlay is not None:
             return overlay.cells.get(row.id, SafeText(DASH))
-        if row.final_logprob == -math.inf and row.dropped_by.word is not None:
-            return SafeText(f"0 {row.dropped_by.word}")
+        word = row.dropped_by.word
+        if row.final_logprob == -math.inf and word is not None:
+            again = place > 0 and shown[place - 1].dropped_by is row.dropped_by
+            return SafeText("0" if again else f"0 {word}")
         return percent(math.exp(min(row.final_logprob, 0.0)))
 
     def _pinned(self, detail: Detail, top: Top, columns: int) -> Line | None:
@@ -233,7 +262,7 @@ class NextTokenPane(Pane):
         if stepped is not None and stepped.id == row.id:
             parts.append(stepped.how)
             parts += [] if stepped.draw is None else [f"u {stepped.draw:.4f}"]
-        elif self.has_focus and not self.view.running:
+        elif self.has_focus and self.view.forcible:
             parts.append("enter forces it" if stepped is None else "enter: a branch with it")
         parts += [f"logit {row.logit:.2f}", row.piece[:16].hex(" ") or DASH]
         while len(parts) > 1 and len(" · ".join(parts)) > columns:

@@ -1,31 +1,37 @@
 """The whole screen in a few short lines, for terminals too small for panes.
 
-Knows the view; stands in for every pane there.
+Knows the view; stands in for every pane there, and is where candidates are chosen.
 """
 
-import math
 from collections.abc import Sequence
 from typing import ClassVar
 
 from rich.segment import Segment
 
-from tui.panes.base import Line, Pane
+from tui.panes.base import Line, spread
+from tui.panes.next_token import NextTokenPane
 from tui.text import SafeText, clip, fit, percent, show, token, width
-from tui.widgets.top import Top
 
 
-class Glance(Pane):
-    """State, the end of the text, and the likeliest candidates."""
+class Glance(NextTokenPane):
+    """State, the end of the text, and the likeliest candidates, with the keys of NEXT TOKEN."""
 
-    FOCUSABLE: ClassVar[bool] = False
+    TITLE: ClassVar[str] = ""
 
     def draw(self, columns: int, rows: int) -> Sequence[Line]:
         """One row of state, one of text, the rest candidates."""
-        lines: list[Line] = [
-            [Segment(clip(self._state(), columns), self.palette.title)],
+        left = [Segment(clip(self._state(), columns), self.palette.title)]
+        return [
+            spread(left, self._entropy(), columns, self.palette),
             [Segment(self._tail(columns), self.palette.base)],
-        ]
-        return [*lines, *self._candidates(columns, rows - 2)][:rows]
+            *self._listed(columns, max(rows - 2, 0)),
+        ][:rows]
+
+    def _entropy(self) -> Line:
+        detail = self.view.shown
+        if detail is None:
+            return []
+        return [Segment(f"{detail.predicted.entropy_bits:.2f} bits", self.palette.entropy)]
 
     def _state(self) -> SafeText:
         """One thing: what is in the way, or where the session stands."""
@@ -47,16 +53,16 @@ class Glance(Pane):
             shown = shown[1:]
         return SafeText(shown)
 
-    def _candidates(self, columns: int, rows: int) -> list[Line]:
+    def _listed(self, columns: int, rows: int) -> list[Line]:
         detail = self.view.shown
         if detail is None or rows <= 0:
             return []
-        top = Top(detail.predicted.candidates, detail.predicted.logsumexp)
+        top = self._scrolled(detail, rows)
         lines: list[Line] = []
-        for row in top.rows(0, rows):
-            value = percent(math.exp(min(row.logit - detail.predicted.logsumexp, 0.0)))
+        for number, row in enumerate(top.rows(self._first, self._first + rows), self._first):
+            value = percent(self._prob(detail, row))
             chosen = detail.stepped is not None and detail.stepped.id == row.id
             name = fit(token(row.piece), max(columns - len(value) - 2, 1))
-            style = self.palette.chosen if chosen else self.palette.base
-            lines.append([Segment(f"{'●' if chosen else ' '}{name} {value}", style)])
+            mark = "●" if chosen else "▸" if number == self._highlight else " "
+            lines.append([Segment(f"{mark}{name} {value}", self._row_style(number, chosen, row))])
         return lines

@@ -4,7 +4,7 @@ Knows the table; nothing of what is on the screens.
 """
 
 from textual.app import ComposeResult
-from textual.containers import VerticalScroll
+from textual.containers import Grid, VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
@@ -15,37 +15,67 @@ _MARKS = (
     ("● chosen", "the token that was picked at this step"),
     ("▸ highlight", "the candidate that enter forces at the pending step"),
     ("raw p", "the model's own probability; all of them add up to 100 %"),
-    ("final", "what the pick used, after the sampler; 0 with the filter that dropped it"),
-    ("shade", "the less probable a token, the stronger its ground; below 10 % underlined"),
-    ("· ␣ ⏎ ⇥", "space in running text, space in lists, newline, tab"),
+    (
+        "final",
+        "what the pick used, after the sampler; 0 = dropped, by the filter named above",
+    ),
+    ("<0.1 %", "more than nothing, less than 0.05 %"),
+    ("ties cut", "the last candidate listed equals the first one left out"),
+    ("shade", "the less probable a token, the stronger its ground"),
+    ("underline", "a token of less than 10 %; with the terminal's own colours, of less than 25 %"),
+    ("stripes", "prompt tokens: every other one on another ground, to show where they end"),
+    ("␣ ⏎ ⇥", "space, newline, tab"),
     ("<E2 98>", "bytes that are no whole character yet"),
     ("–", "no value: not measured, or not there yet"),
+    ("probe", "time spent reading the distribution for this screen; no part of a plain decode"),
+    ("• measured", "a step's time, as measured"),
+    (
+        "× after a pause",
+        "a step right after a pause; slower for that alone, so kept apart",
+    ),
+    ("growing", "cache bytes that the tokens held take up; they grow with each"),
+    ("fixed", "cache bytes that do not grow: recurrent and convolution state"),
+    ("allocated", "all buffers held for the cache, used or not yet"),
 )
 
 
 class HelpScreen(ModalScreen[None]):
     """The list; any of escape, q, ? or enter leaves it."""
 
-    BINDINGS = [("escape,q,question_mark,enter,f1", "dismiss", "close")]  # noqa: RUF012
+    BINDINGS = [  # noqa: RUF012  Textual declares it
+        ("escape,q,question_mark,enter,f1", "dismiss", "close"),
+        ("g,home", "scroll('home')", "first"),
+        ("G,end", "scroll('end')", "last"),
+        ("k,up", "scroll('up')", "up"),
+        ("j,down", "scroll('down')", "down"),
+        ("pageup", "scroll('page_up')", "page up"),
+        ("pagedown,space", "scroll('page_down')", "page down"),
+    ]
 
     def compose(self) -> ComposeResult:
         """One block a scope, then the marks."""
-        with VerticalScroll(id="help") as box:
+        with VerticalScroll(id="help", can_focus=False) as box:
             box.border_title = "HELP"
-            box.border_subtitle = "esc closes"
+            box.border_subtitle = "↑ ↓ g G scroll · esc closes"
             for scope, title in SCOPES.items():
                 yield Static(Content(title), classes="help-title")
-                yield Static(_block([_line(action) for action in in_scope(scope)]))
+                yield from _block([_line(action) for action in in_scope(scope)])
             yield Static(Content("What the marks mean"), classes="help-title")
-            yield Static(_block(list(_MARKS)))
+            yield from _block(list(_MARKS))
+
+    def action_scroll(self, how: str) -> None:
+        """Up, down, a page, or to an end."""
+        box = self.query_one("#help", VerticalScroll)
+        getattr(box, f"scroll_{how}")(animate=False)
 
 
 def _line(action: Action) -> tuple[str, str]:
     return " ".join(key_name(key) for key in action.keys), action.help
 
 
-def _block(rows: list[tuple[str, str]]) -> Content:
-    lines = [
-        Content.assemble((f"  {left:<14}", "bold $accent"), Content(right)) for left, right in rows
-    ]
-    return Content("\n").join(lines)
+def _block(rows: list[tuple[str, str]]) -> ComposeResult:
+    """Two columns; what is too long for the right one goes on inside it."""
+    with Grid(classes="help-rows"):
+        for left, right in rows:
+            yield Static(Content(left), classes="help-key")
+            yield Static(Content(right))

@@ -4,6 +4,7 @@ Shows whole entries only. Knows actions; nothing of what they do.
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 from rich.segment import Segment
 from textual.strip import Strip
@@ -11,6 +12,11 @@ from textual.widget import Widget
 
 from tui.keymap import Action, Scope, in_scope, key_name
 from tui.theming import Palette, palette
+
+_ALWAYS: Final[tuple[str, ...]] = ("main.help", "main.leave")
+"""Those that stay whatever the room."""
+_NARROW: Final = 40
+"""Cells below which only keys are shown, without what they do."""
 
 
 class KeysBar(Widget):
@@ -20,12 +26,24 @@ class KeysBar(Widget):
         super().__init__(id=bar_id)
         self._scopes = list(scopes)
         self._count = ""
+        self._first = ("", "")
+        self._without: frozenset[str] = frozenset()
         self._colours: Palette | None = None
 
-    def show(self, scopes: Sequence[Scope], count: str = "") -> None:
-        """Other scopes, or another count."""
-        self._scopes, self._count = list(scopes), count
-        self.refresh()
+    def show(
+        self,
+        scopes: Sequence[Scope],
+        count: str = "",
+        *,
+        first: tuple[str, str] = ("", ""),
+        without: frozenset[str] = frozenset(),
+    ) -> None:
+        """Other scopes, or another count. `first`: the action that comes first, and what it
+        does now; `without`: those that would do nothing now."""
+        shown = (list(scopes), count, first, without)
+        if shown != (self._scopes, self._count, self._first, self._without):
+            self._scopes, self._count, self._first, self._without = shown
+            self.refresh()
 
     def notify_style_update(self) -> None:
         """The theme changed."""
@@ -33,23 +51,41 @@ class KeysBar(Widget):
         self._colours = None
 
     def _actions(self) -> list[Action]:
-        """Those with a place here, the more needed ones first."""
-        actions = [a for scope in self._scopes for a in in_scope(scope) if a.footer]
-        return sorted(actions, key=lambda action: action.footer)
+        """Those with a place here, the more needed ones first; of one key the focused scope's."""
+        actions: list[Action] = []
+        keys: set[str] = set()
+        for action in (action for scope in self._scopes for action in in_scope(scope)):
+            here = action.footer or action.id == self._first[0]
+            if here and action.keys[0] not in keys and action.id not in self._without:
+                actions.append(action)
+                keys.add(action.keys[0])
+        return sorted(actions, key=lambda action: (action.id != self._first[0], action.footer))
 
     def render_line(self, y: int) -> Strip:
-        """As many entries as fit whole."""
+        """As many entries as fit whole; those for help and for leaving always."""
         self._colours = self._colours or palette(self.app.theme_variables)
         colours, columns = self._colours, self.size.width
+        actions = self._actions()
+        entries = {action.id: self._entry(action, columns) for action in actions}
+        always: list[str] = [name for name in _ALWAYS if name in entries]
+        kept = {name: sum(map(len, entries[name])) for name in always}
         parts: list[Segment] = []
         used = 0
         if self._count:
             parts.append(Segment(f" {self._count}× ", colours.lit))
             used = len(self._count) + 3
-        for action in self._actions():
-            key = action.shown or key_name(action.keys[0])
-            if used + len(key) + len(action.label) + 3 > columns:
+        for action in actions:
+            key, label = entries[action.id]
+            kept.pop(action.id, None)
+            if used + len(key) + len(label) + sum(kept.values()) > columns:
                 continue
-            parts += [Segment(f" {key} ", colours.key), Segment(f"{action.label} ", colours.bar)]
-            used += len(key) + len(action.label) + 3
+            parts += [Segment(key, colours.key), Segment(label, colours.bar)]
+            used += len(key) + len(label)
         return Strip(parts).adjust_cell_length(columns, colours.bar)
+
+    def _entry(self, action: Action, columns: int) -> tuple[str, str]:
+        """Key and label as they are shown."""
+        name, other = self._first
+        label = other if action.id == name else action.label
+        key = f" {action.shown or key_name(action.keys[0])} "
+        return key, "" if columns < _NARROW else f"{label} "

@@ -13,13 +13,12 @@ from textual.content import Content
 from textual.widget import Widget
 
 from engine_daemon.errors import InspectError
-from engine_daemon.protocol.codec import unpack_event
-from engine_daemon.protocol.commands import AskEncode, Open
-from engine_daemon.protocol.events import PromptSet
-from engine_daemon.protocol.values import PromptSpec, Sampler
+from engine_daemon.protocol.commands import Open
+from engine_daemon.protocol.values import Sampler
 from tui.control import Control
 from tui.feed import Feed
 from tui.keymap import bindings
+from tui.openings import Openings
 from tui.panes import PANES
 from tui.panes.base import Pane
 from tui.panes.next_token import NextTokenPane
@@ -31,12 +30,15 @@ from tui.source import EventSource
 from tui.text import show_text
 from tui.theming import offered
 from tui.view import View
+from tui.widgets.sampler_words import sampler_words
 
 if TYPE_CHECKING:  # dialogs are imported when they are opened: a quarter of the start otherwise
     from tui.screens.sessions import Chosen
 
 _BEHIND: Final = ("tokens", "cost", "cache")
 """Panes that share one place on small terminals."""
+_FORCING: Final = ("main.choose", "next.force")
+"""What enter does, while something can be forced."""
 _MOST_STEPS: Final = 99_999
 
 
@@ -44,6 +46,7 @@ class MainScreen(BranchActions):
     """Everything of one session at once."""
 
     BINDINGS = bindings("main")
+    ALLOW_IN_MAXIMIZED_VIEW = "#status, #keys"
     HORIZONTAL_BREAKPOINTS = [  # noqa: RUF012  Textual declares it
         (0, "-tiny-w"),
         (60, "-small-w"),
@@ -64,7 +67,7 @@ class MainScreen(BranchActions):
         self.source: EventSource | None = None
         self.feed: Feed | None = None
         self.control: Control | None = None
-        self.template = Open(prompt=PromptSpec(text=b""))
+        self.openings = Openings()
 
     def compose(self) -> ComposeResult:
         """Status, panes, keys."""
@@ -103,6 +106,7 @@ class MainScreen(BranchActions):
             return
         for pane in self.query(Pane):
             pane.data_changed()
+        self._show_keys()
 
     @work(group="commands", exit_on_error=False)
     async def _do(self, intent: Coroutine[object, object, object]) -> None:
@@ -137,9 +141,18 @@ class MainScreen(BranchActions):
 
     def _set_count(self, count: str) -> None:
         self._count = count
+        self._show_keys()
+
+    def _show_keys(self) -> None:
+        """The keys of the focused pane first; none that would only be refused."""
         focused = self.focused
         scope = focused.SCOPE if isinstance(focused, Pane) else None
-        self.query_one(KeysBar).show([scope, "main"] if scope else ["main"], count)
+        self.query_one(KeysBar).show(
+            [scope, "main"] if scope else ["main"],
+            self._count,
+            first=("", "") if self.maximized is None else ("main.zoom", "all panes"),
+            without=frozenset() if self.view.forcible else frozenset(_FORCING),
+        )
 
     def _take_count(self) -> int:
         count = int(self._count or 1)
@@ -153,6 +166,7 @@ class MainScreen(BranchActions):
         self.paint()
         if self.maximized is not None:
             self.minimize()
+            self._show_keys()
 
     # The engine -------------------------------------------------------------------------------
 
@@ -171,7 +185,21 @@ class MainScreen(BranchActions):
             self._look(min(self.view.at + count, self.view.head))
         elif control := self._ready():
             self.view.cursor = None
-            self._do(control.step(count))
+            self._do(self._step(control, count))
+
+    async def _step(self, control: Control, count: int) -> None:
+        place = self.view.columns.place
+        await control.step(count)
+        if place.kind == "ended":
+            picked = "s again picks it" if count == 1 else f"then {count - 1} are picked"
+            self.say(f"the end is passed: step {place.step} is pending; {picked}", calm=True)
+
+    def action_choose(self) -> None:
+        """To the candidates; forcing one takes a second enter, there."""
+        if self.view.running:
+            self.say("it is running; space pauses it", calm=True)
+        elif self.view.forcible:
+            self._focus_on("glance" if self.query_one("#glance").display else "next-token")
 
     @on(NextTokenPane.Forced)
     def _force(self, message: NextTokenPane.Forced) -> None:
@@ -248,7 +276,14 @@ class MainScreen(BranchActions):
 
     def on_resize(self) -> None:
         """Titles and focus go with the layout."""
-        self.call_after_refresh(self._bring_forward, self._front)
+        self.call_after_refresh(self._laid_out)
+
+    def _laid_out(self) -> None:
+        self._bring_forward(self._front)
+        small = self.query_one("#glance").display
+        if self.focused is None and not small:
+            self.query_one("#sequence").focus()
+        self._show_keys()
 
     def on_descendant_focus(self, _event: events.DescendantFocus) -> None:
         """The keys of the focused pane come first in the last line."""
@@ -266,7 +301,9 @@ class MainScreen(BranchActions):
         names = [name for name, pane in PANES.items() if pane.FOCUSABLE]
         now = self.focused.id if self.focused is not None else None
         start = names.index(now) if now in names else -places
-        name = names[(start + places) % len(names)]
+        self._focus_on(names[(start + places) % len(names)])
+
+    def _focus_on(self, name: str) -> None:
         if self.maximized is not None:
             self.minimize()
         if name in _BEHIND:
@@ -280,6 +317,7 @@ class MainScreen(BranchActions):
             self.minimize()
         elif isinstance(focused, Pane):
             self.maximize(focused, container=False)
+        self._show_keys()
 
     # Other screens ----------------------------------------------------------------------------
 
@@ -287,26 +325,20 @@ class MainScreen(BranchActions):
         """Open a session on what is typed."""
         from tui.screens.prompt import PromptScreen
 
-        if self._ready():
-            screen = PromptScreen(self.template, self._count_tokens)
+        if control := self._ready():
+            screen = PromptScreen(self.openings.next(self.view), control.count_tokens)
             self.app.push_screen(screen, self._opened)
-
-    async def _count_tokens(self, spec: PromptSpec) -> int:
-        if self.source is None:
-            raise InspectError("not attached yet")
-        answer = await self.source.ask(AskEncode(prompt=spec))
-        event = None if answer.prompt is None else unpack_event(answer.prompt)
-        return len(event.ids) // 4 if isinstance(event, PromptSet) else 0
 
     def _opened(self, command: Open | None) -> None:
         if command is not None:
-            self.template = command
             self._do(self.open(command))
 
     async def open(self, command: Open) -> None:
         """Open a session and show it."""
         if self.control is not None and self.feed is not None:
-            self.feed.follow(await self.control.open(command))
+            session = await self.control.open(command)
+            self.openings.remember(session, command)
+            self.feed.follow(session)
 
     def action_sampler(self) -> None:
         """Other settings from the pending step on."""
@@ -317,7 +349,12 @@ class MainScreen(BranchActions):
 
     def _sampled(self, sampler: Sampler | None) -> None:
         if sampler is not None and self.control is not None:
-            self._do(self.control.set_sampler(sampler))
+            self._do(self._set_sampler(self.control, sampler))
+
+    async def _set_sampler(self, control: Control, sampler: Sampler) -> None:
+        await control.set_sampler(sampler)
+        step = self.view.columns.place.step
+        self.say(f"from step {step} on: {sampler_words(sampler)}", calm=True)
 
     def action_sessions(self) -> None:
         """Choose another one."""
@@ -346,6 +383,7 @@ class MainScreen(BranchActions):
         names = offered(self.app.available_themes)
         place = names.index(self.app.theme) if self.app.theme in names else -1
         self.app.theme = names[(place + 1) % len(names)]
+        self.say(f"theme {self.app.theme}", calm=True)
 
     def action_help(self) -> None:
         """Every key."""

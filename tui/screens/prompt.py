@@ -41,14 +41,16 @@ class PromptScreen(ModalScreen[Open | None]):
         with Vertical(id="prompt", classes="dialog") as box:
             box.border_title = "NEW PROMPT"
             area = SafeTextArea(
-                prompt.text.decode("utf-8", "replace"), id="prompt-text", tab_behavior="focus"
+                prompt.text.decode("utf-8", "surrogateescape"),
+                id="prompt-text",
+                tab_behavior="focus",
             )
             area.border_title = "prompt"
             yield area
             hint = SafeText("wrap it as a user's message, as the model was taught")
             yield Toggle(SafeText("chat template"), hint, prompt.template, "template")
             system = SafeTextArea(
-                (prompt.system or b"").decode("utf-8", "replace"),
+                (prompt.system or b"").decode("utf-8", "surrogateescape"),
                 id="system-text",
                 tab_behavior="focus",
             )
@@ -82,9 +84,9 @@ class PromptScreen(ModalScreen[Open | None]):
         template = self.query_one("#template", Toggle).value
         system = self.query_one("#system-text", SafeTextArea).text
         return PromptSpec(
-            text=self.query_one("#prompt-text", SafeTextArea).text.encode("utf-8", "replace"),
+            text=_bytes(self.query_one("#prompt-text", SafeTextArea).text),
             template=template,
-            system=system.encode("utf-8", "replace") if template and system else None,
+            system=_bytes(system) if template and system else None,
             specials=self._template.prompt.specials,
         )
 
@@ -133,3 +135,11 @@ class PromptScreen(ModalScreen[Open | None]):
     def action_cancel(self) -> None:
         """Leave without a session."""
         self.dismiss(None)
+
+
+def _bytes(text: str) -> bytes:
+    """What was there before somebody typed comes back byte for byte."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace")

@@ -16,10 +16,14 @@ _TRACK = 20
 _WORDS = {
     "waiting": "… WAITING",
     "paused": "‖ PAUSED",
-    "running": "● LIVE",
+    "running": "● RUNNING",
     "ended": "■ ENDED",
     "closed": "□ CLOSED",
 }
+
+
+_SILENT = ("goal", "pause", "eos", "length", "context")
+"""Reasons to stand that need no word, or have it already."""
 
 
 class StatusBar(Pane):
@@ -32,8 +36,8 @@ class StatusBar(Pane):
         trouble = self._trouble(columns)
         if trouble is not None:
             return [trouble]
-        for model in (True, False):
-            left = [*self._model(model), *self._state()]
+        for model, hint in ((True, True), (False, True), (False, False)):
+            left = [*self._model(model), *self._state(hint)]
             right = self._right()
             if sum(width(part.text) for part in (*left, *right)) < columns:
                 break
@@ -94,7 +98,7 @@ class StatusBar(Pane):
             line.append(Segment(f" · {show_text(model.dtype)} · {device}", palette.muted))
         return line
 
-    def _state(self) -> Line:
+    def _state(self, hint: bool) -> Line:
         palette, columns = self.palette, self.view.columns
         line: Line = [Segment("  ", palette.base)]
         engine = self.view.engine
@@ -113,9 +117,19 @@ class StatusBar(Pane):
             line.append(Segment(words, palette.title))
         if self.view.cursor is not None:
             line.append(Segment(f" step {self.view.at} of {self.view.head}", palette.accent))
-        elif columns.stop is not None and columns.stop.reason not in ("goal", "pause", "eos"):
+        elif status == "ended" and hint:
+            line.append(Segment(self._how_on(), palette.muted))
+        elif columns.stop is not None and columns.stop.reason not in _SILENT:
             line.append(Segment(f" {columns.stop.reason.replace('_', ' ')}", palette.accent))
         return line
+
+    def _how_on(self) -> str:
+        """How far it came, and what leads on from its end."""
+        columns = self.view.columns
+        limits = columns.limits
+        most = None if limits is None else limits.max_steps
+        steps = f" · {len(columns)} of {most} steps" if most == len(columns) else ""
+        return steps + (" · s or space goes on" if columns.place.reason != "context" else "")
 
     def _right(self) -> Line:
         state, palette = self.view.state, self.palette

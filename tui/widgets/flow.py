@@ -11,9 +11,8 @@ from typing import Final
 
 from rich.cells import cell_len, get_character_cell_size
 
-from tui.text import NEWLINE, SafeText, lines_kept, show
+from tui.text import NEWLINE, SPACE, SafeText, lines_kept, show
 
-SPACE: Final = "·"
 _REMEMBERED: Final = 8192
 """Texts of pieces kept: the same few thousand tokens come again and again."""
 _LEADS: Final = ((0xC2, 0xDF, 1), (0xE0, 0xEF, 2), (0xF0, 0xF4, 3))

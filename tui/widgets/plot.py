@@ -7,22 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-LINE: Final = "braille"
+DOT: Final = "•"
 MARK: Final = "×"
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Points that share a marker: `LINE` for fine dots, or one character."""
+    """Points that share a marker, one character a cell."""
 
     xs: Sequence[float]
     ys: Sequence[float]
-    marker: str = LINE
-
-
-def is_dot(char: str) -> bool:
-    """The character belongs to a `LINE` series."""
-    return "\u2801" <= char <= "\u28ff"
+    marker: str = DOT
 
 
 def plot_lines(

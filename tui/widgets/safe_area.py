@@ -10,7 +10,8 @@ from textual.widgets import TextArea
 
 from tui.text import show
 
-_UNSAFE: Final = "�"
+_UNSAFE: Final = "□"
+"""One cell for what has no mark of one cell; not U+FFFD, which says that bytes were lost."""
 
 
 class _Same(dict[int, str]):

@@ -66,8 +66,9 @@ class SamplerForm(Vertical):
                     id=f"field-{field.name}",
                     compact=True,
                     select_on_focus=True,
+                    placeholder=field.hint if field.name == "seed" else "",
                 )
-                yield Static(Content(field.hint), classes="field-hint")
+                yield Static(Content(field.hint), classes="field-hint", id=f"hint-{field.name}")
 
     def on_mount(self) -> None:
         """Dim what does not apply."""

@@ -1,6 +1,6 @@
 """Dialogs over the main screen: prompt, sampler, sessions, help, palette."""
 
-from textual.widgets import Input, OptionList
+from textual.widgets import Input, OptionList, TextArea
 
 from engine_daemon.protocol.commands import (
     At,
@@ -8,8 +8,10 @@ from engine_daemon.protocol.commands import (
     Open,
     SetSampler,
 )
-from tests.tui.pilot import screen, until
-from tests.tui.story import SESSION
+from engine_daemon.protocol.events import SamplerSet
+from engine_daemon.protocol.values import Sampler
+from tests.tui.pilot import rows, said, screen, until
+from tests.tui.story import SESSION, paused
 from tui.keymap import ACTIONS
 from tui.screens.help import HelpScreen
 from tui.screens.prompt import PromptScreen
@@ -21,6 +23,8 @@ async def test_new_prompt_opens_a_session() -> None:
     async with screen() as (pilot, app, source):
         await pilot.press("ctrl+n")
         await until(pilot, lambda: isinstance(app.screen, PromptScreen))
+        app.screen.query_one("#prompt-text", TextArea).text = ""
+        await pilot.pause()
         await pilot.press("ctrl+s")
         assert "empty" in str(app.screen.query_one("#complaint").render())
         await pilot.press("H", "i", "enter", "q")
@@ -62,6 +66,35 @@ async def test_sampler_settings() -> None:
         assert (sampler.greedy, sampler.temperature, sampler.top_p) == (False, 0.7, 0.9)
         assert sampler.seed == 42
         assert at == At(branch=0, step=3)
+        await until(pilot, lambda: "from step 3 on: T 0.7 top-p 0.9 seed 42" in said(app))
+        await until(pilot, lambda: app.view.columns.sampler == sampler)
+        rows(app, "next-token")
+        pane = app.main.query_one("#next-token")
+        assert str(pane.border_subtitle).startswith("T 0.7 top-p 0.9 seed 42")
+        await pilot.press("S")
+        rows(app, "next-token")
+        assert "top-p" not in f"{pane.border_title}{pane.border_subtitle}"
+
+
+async def test_new_prompt_starts_from_the_session_on_screen() -> None:
+    story = paused()
+    seed = 9_876_543_210_987_654_321
+    sampler = Sampler(greedy=False, temperature=0.8, top_p=0.9, seed=seed)
+    story.add(SamplerSet(t_ns=1, wall_ns=1, step=3, sampler=sampler))
+    async with screen(story, size=(80, 30)) as (pilot, app, source):
+        await pilot.press("ctrl+n")
+        await until(pilot, lambda: isinstance(app.screen, PromptScreen))
+        text = app.screen.query_one("#prompt-text", TextArea).text
+        assert text == "Kubernetes pods are scheduled by the"
+        field = app.screen.query_one("#field-seed", Input)
+        assert field.value == str(seed)
+        assert field.content_size.width > len(str(seed))
+        await pilot.press("ctrl+s")
+        await until(pilot, lambda: bool(source.sent))
+        command = source.sent[0][0]
+        assert isinstance(command, Open)
+        assert command.sampler == sampler
+        assert (command.candidates, command.limit_tokens) == (20, 8192)
 
 
 async def test_sessions_are_chosen_and_closed() -> None:
@@ -88,6 +121,36 @@ async def test_help_names_every_action() -> None:
             assert action.help in text
         await pilot.press("escape")
         assert app.screen is app.main
+
+
+async def test_help_explains_every_mark() -> None:
+    async with screen() as (pilot, app, _source):
+        await pilot.press("question_mark")
+        await until(pilot, lambda: isinstance(app.screen, HelpScreen))
+        text = "\n".join(str(widget.render()) for widget in app.screen.query("Static"))
+        memory = ("growing", "fixed", "allocated")
+        for mark in ("underline", "stripes", "ties cut", "probe", "×", "•", "<0.1 %", *memory):
+            assert mark in text
+
+
+async def test_help_scrolls_and_wraps_inside_its_column() -> None:
+    async with screen(size=(70, 24)) as (pilot, app, _source):
+        await pilot.press("question_mark")
+        await until(pilot, lambda: isinstance(app.screen, HelpScreen))
+        await pilot.pause()
+        box = app.screen.query_one("#help")
+        await pilot.press("G")
+        await until(pilot, lambda: box.scroll_y == box.max_scroll_y > 0)
+        await pilot.press("up", "k")
+        await until(pilot, lambda: box.scroll_y == box.max_scroll_y - 2)
+        await pilot.press("g")
+        await until(pilot, lambda: box.scroll_y == 0)
+        await pilot.press("down", "j")
+        await until(pilot, lambda: box.scroll_y == 2)
+        for cell in app.screen.query(".help-rows > Static"):
+            assert cell.region.right <= box.region.right - 1
+        left = {cell.region.x for cell in app.screen.query(".help-rows > Static")}
+        assert len(left) == 2
 
 
 async def test_palette_runs_an_action() -> None:

@@ -111,7 +111,7 @@ async def test_space_runs_and_pauses() -> None:
         await pilot.press("space")
         await until(pilot, lambda: app.view.running)
         assert source.sent[0] == (RunTo(step=None), SESSION, At(branch=0, step=3))
-        assert "LIVE" in rows(app, "status")[0]
+        assert "RUNNING" in rows(app, "status")[0]
         await pilot.press("space")
         await until(pilot, lambda: not app.view.running)
         assert source.sent[1][0] == Pause()
@@ -134,26 +134,23 @@ async def test_ctrl_c_pauses_what_runs_else_says_how_to_leave() -> None:
         assert len(source.sent) == 1
 
 
-async def test_enter_forces_only_in_next_token() -> None:
+async def test_keys_are_not_kept_waiting_for_a_step_that_is_over() -> None:
+    """After a step the run of somebody (here: space) has another goal; the screen says PAUSED."""
     async with screen() as (pilot, app, source):
-        await pilot.press("enter")
-        assert source.sent == []
-        await pilot.press("tab", "down", "down", "enter")
+        await pilot.press("s")
         await until(pilot, lambda: app.view.columns.place.step == 4)
-        assert source.sent == [(Force(id=8), SESSION, At(branch=0, step=3))]
-        assert "forced" in "\n".join(rows(app, "tokens"))
-
-
-async def test_candidates_units_and_paging() -> None:
-    async with screen() as (pilot, app, _source):
-        await pilot.press("tab", "u")
-        assert "log p" in rows(app, "next-token")[1]
-        await pilot.press("u")
-        assert "logit" in rows(app, "next-token")[1]
-        await pilot.press("u", "pagedown")
-        assert "▸" not in rows(app, "next-token")[2]
-        await pilot.press("pageup", "k", "up")
-        assert rows(app, "next-token")[2].startswith("▸  1")
+        await pilot.press("space")
+        await until(pilot, lambda: app.view.running)
+        await pilot.press("space")
+        await until(pilot, lambda: not app.view.running)
+        assert "PAUSED" in rows(app, "status")[0]
+        sent = len(source.sent)
+        await pilot.press("s")
+        await until(pilot, lambda: app.view.columns.place.step == 5)
+        await pilot.press("tab", "enter")
+        await until(pilot, lambda: app.view.columns.place.step == 6)
+        assert [do for do, _, _ in source.sent[sent:]] == [RunTo(step=5), Force(id=17472)]
+        assert "running" not in said(app)
 
 
 async def test_an_old_step_is_asked_for_and_a_dash_meanwhile() -> None:
@@ -209,6 +206,7 @@ async def test_themes_go_round() -> None:
         for _ in range(4):
             seen.add(app.theme)
             await pilot.press("T")
+            assert said(app).endswith(f"theme {app.theme}")
         assert {"ink", "paper", "ansi-dark", "ansi-light"} == seen
 
 
@@ -228,15 +226,6 @@ async def test_lines_in_sequence_and_tokens() -> None:
         assert app.view.at < app.view.head - 3
         await pilot.press("pagedown")
         assert app.view.at == app.view.head
-
-
-async def test_cost_changes_what_it_draws() -> None:
-    async with screen(running()) as (pilot, app, _source):
-        assert "ms a step" in rows(app, "cost")[0]
-        await pilot.press("shift+tab", "shift+tab", "m")
-        assert "ms so far" in rows(app, "cost")[0]
-        await pilot.press("m")
-        assert "tokens a second" in rows(app, "cost")[0]
 
 
 async def test_a_lost_link_shows_and_nothing_is_sent() -> None:
@@ -307,6 +296,19 @@ async def test_ended_shows_the_eos_step_and_goes_on() -> None:
         await pilot.press("s")
         await until(pilot, lambda: bool(source.sent))
         assert source.sent[0] == (RunTo(step=1), SESSION, At(branch=0, step=1))
+
+
+async def test_ended_by_its_limit_says_so_once_and_how_to_go_on() -> None:
+    story = Story().add_limit(2).predict().stop().command("run_to", None)
+    story.tokens((b" one", 0.5)).predict().pick(9, b" two", 0.5, stop="length")
+    story.stop("length", pending=False)
+    async with screen(story) as (pilot, app, source):
+        line = rows(app, "status")[0]
+        assert "ENDED  length · 2 of 2 steps · s or space goes on" in line
+        assert line.count("length") == 1
+        await pilot.press("s")
+        await until(pilot, lambda: "step 2 is pending; s again picks it" in said(app))
+        assert source.sent[0][0] == RunTo(step=2)
 
 
 @pytest.mark.parametrize("size", [(20, 5), (1, 1), (59, 40), (200, 12), (60, 16), (300, 90)])

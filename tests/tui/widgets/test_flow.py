@@ -56,7 +56,7 @@ def test_a_token_begins_on_its_line(tokens: Tokens, width: int) -> None:
 
 def test_words_stay_whole() -> None:
     flow = flow_of([(b"one", False), (b" two", False), (b" thr", False), (b"ee", False)], 10)
-    assert rows(flow) == ["one·two", "·three"]
+    assert rows(flow) == ["one␣two", "␣three"]
 
 
 def test_newlines_show_and_break() -> None:

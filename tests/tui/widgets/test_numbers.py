@@ -7,7 +7,7 @@ import pytest
 from tests.tui.story import FIRST, candidates
 from tui.widgets.bars import bar
 from tui.widgets.curve import Curve
-from tui.widgets.plot import MARK, Series, is_dot, plot_lines
+from tui.widgets.plot import DOT, MARK, Series, plot_lines
 from tui.widgets.top import Top
 
 
@@ -57,7 +57,7 @@ def test_plot_is_as_large_as_asked() -> None:
     )
     assert len(lines) == 10
     assert {len(line) for line in lines} == {60}
-    assert any(is_dot(char) for line in lines for char in line)
+    assert sum(line.count(DOT) for line in lines) == 3
     assert any(MARK in line for line in lines)
     assert any("5┤" in line for line in lines)
 

@@ -1,0 +1,52 @@
+"""NEXT TOKEN: what is said of candidates."""
+
+from engine_daemon.protocol.events import SamplerSet
+from engine_daemon.protocol.values import Sampler
+from tests.tui.pilot import rows, screen
+from tests.tui.story import paused
+
+
+async def test_what_was_dropped_is_named_once() -> None:
+    async with screen() as (_, app, _source):
+        shown = rows(app, "next-token")[2:22]
+        assert "100.0 %" in shown[0]
+        assert sum("0 greedy" in row for row in shown) == 1
+        assert "0 greedy" in shown[1]
+        assert "0.0 %" not in "\n".join(row for row in shown).replace("100.0 %", "")
+
+
+async def test_a_tall_terminal_says_how_to_see_more_candidates() -> None:
+    async with screen(size=(120, 60)) as (_, app, _source):
+        shown = "\n".join(rows(app, "next-token"))
+        assert "20 candidates (--candidates K for more)" in shown
+    async with screen(size=(80, 24)) as (_, app, _source):
+        assert "for more" not in "\n".join(rows(app, "next-token"))
+
+
+async def test_the_sampler_is_on_the_screen() -> None:
+    async with screen() as (_, app, _source):
+        rows(app, "next-token")
+        assert str(app.main.query_one("#next-token").border_title).endswith("pending · greedy")
+
+
+async def test_a_long_sampler_finds_room_below() -> None:
+    story = paused()
+    sampler = Sampler(greedy=False, temperature=0.8, top_p=0.9, seed=9_876_543_210_987)
+    story.add(SamplerSet(t_ns=1, wall_ns=1, step=3, sampler=sampler))
+    async with screen(story, size=(80, 24)) as (_, app, _source):
+        rows(app, "next-token")
+        pane = app.main.query_one("#next-token")
+        assert str(pane.border_title) == "NEXT TOKEN · step 3 pending"
+        assert str(pane.border_subtitle) == "T 0.8 top-p 0.9 seed 98765432…"
+
+
+async def test_candidates_units_and_paging() -> None:
+    async with screen() as (pilot, app, _source):
+        await pilot.press("tab", "u")
+        assert "log p" in rows(app, "next-token")[1]
+        await pilot.press("u")
+        assert "logit" in rows(app, "next-token")[1]
+        await pilot.press("u", "pagedown")
+        assert "▸" not in rows(app, "next-token")[2]
+        await pilot.press("pageup", "k", "up")
+        assert rows(app, "next-token")[2].startswith("▸  1")
