@@ -23,6 +23,7 @@ _STAGES: Final = {
     "download": "downloading the model",
     "convert": "converting the model (once)",
     "load": "loading the weights",
+    "pack": "laying out the weights",
     "warm up": "warming up",
 }
 

@@ -8,6 +8,7 @@ import signal
 import sys
 
 from engine_daemon import deathwatch
+from engine_daemon.worker.pages import keep_freed_pages
 from engine_daemon.worker.threads import sleep_when_idle
 
 
@@ -21,6 +22,7 @@ def main() -> None:
     deathwatch.arm(arguments.death_fd)
     _die_at_once()
     sleep_when_idle()
+    keep_freed_pages()
     sys.exit(_run(arguments.socket, arguments.rank))
 
 

@@ -172,8 +172,8 @@ class Final:
             last = self._values[self._order.first(sampler.top_k)[-1]]
             self._cut_after(DroppedBy.TOP_K, int((self._values >= last).sum()), ties=True)
         if sampler.top_p < 1.0:
-            count, last, mass = self._reaching(sampler.top_p * self.mass)
-            self._cut_after(DroppedBy.TOP_P, count, last)
+            count, last_id, mass = self._reaching(sampler.top_p * self.mass)
+            self._cut_after(DroppedBy.TOP_P, count, last_id)
             self._mass = mass if self._mass is None else self._mass
         if sampler.min_p > 0.0:
             floor = min(sampler.min_p, 1.0)

@@ -5,6 +5,7 @@ import os
 import platform
 from importlib import import_module
 
+from engine_daemon.worker.pages import keep_freed_pages
 from engine_daemon.worker.threads import sleep_when_idle
 from tests.bench.table import Row, render
 
@@ -27,6 +28,7 @@ def main() -> None:
     names = parser.parse_args().names or BENCHES
     rows: list[Row] = []
     sleep_when_idle()
+    keep_freed_pages()
     for name in names:
         rows += import_module(f"tests.bench.{name}").run()
     print(f"{machine()}\n\n{render(rows)}")
