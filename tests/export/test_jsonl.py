@@ -108,7 +108,6 @@ def test_ready_before_the_prompt_stays_before_it() -> None:
     assert lines[0]["model"] == {
         **msgspec.to_builtins(MODEL),
         "weights_files": [{"file": "model.safetensors", "bytes": 4096, "sha256": None}],
-        "engine_path": "plain",
     }
 
 
