@@ -63,6 +63,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     snapshot_every: int | None = None
     idle_exit_s: float | None = None
     verify: bool | None = None
+    plain_engine: bool | None = None
 
     def given(self) -> dict[str, object]:
         """The fields that were asked for."""
@@ -112,6 +113,7 @@ _DAEMON_KEYS: Final[Mapping[str, tuple[str, Callable[[str], object]]]] = {
     "cache_bytes": ("cache_bytes", check.whole(1)),
     "snapshot_every": ("snapshot_every", check.whole(1, check.COUNT)),
     "idle_exit": ("idle_exit_s", check.idle_exit),
+    "plain_engine": ("plain_engine", check.switch),
 }
 """Key in a `[daemon.NAME]` section → field of `Asked` and its check."""
 
@@ -171,9 +173,12 @@ def _folder(path: Path, key: str, value: object) -> Path:
 def _daemon(path: Path, name: str, value: object) -> Asked:
     section = _table(path, f"daemon.{name}", value)
     _only(path, f"daemon.{name}", section, tuple(_DAEMON_KEYS))
-    fields = {}
+    fields: dict[str, object] = {}
     for key, given in section.items():
         field, convert = _DAEMON_KEYS[key]
+        if isinstance(given, bool) and convert is check.switch:
+            fields[field] = given
+            continue
         if not isinstance(given, str | int | float) or isinstance(given, bool):
             raise InspectError(f"{path}: {key} in [daemon.{name}] takes a text or a number")
         try:

@@ -127,6 +127,13 @@ def ranks(text: str) -> int:
     return 1
 
 
+def switch(text: str) -> bool:
+    """`true` or `false`."""
+    if text not in ("true", "false"):
+        raise ValueError(f"takes true or false, not {text!r}")
+    return text == "true"
+
+
 def plain(text: str) -> str:
     """Any text but the empty one."""
     if not text:

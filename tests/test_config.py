@@ -35,13 +35,14 @@ def test_everything_at_once(tmp_path: Path) -> None:
             max_context = 4096
             idle_exit = "never"
             dtype = "bf16"
+            plain_engine = true
             """,
         )
     )
     assert config.state == Path("/data/state")
     assert config.theme == "paper"
     assert config.daemons["big"] == Asked(
-        model="owner/name", max_context=4096, idle_exit_s=math.inf, dtype="bf16"
+        model="owner/name", max_context=4096, idle_exit_s=math.inf, dtype="bf16", plain_engine=True
     )
     assert config.paths("big").state.is_relative_to("/data/state")
 
@@ -60,6 +61,7 @@ def test_everything_at_once(tmp_path: Path) -> None:
         ('[daemon.a]\nmodel = "a\\u0000b"', "NUL", ""),
         ("[daemon.a]\nmax_context = 1" + "0" * 23, "must be at most", ""),
         ("[daemon.a]\nidle_exit = 1" + "0" * 23, "must be at most", ""),
+        ("[daemon.a]\nplain_engine = 1", "takes true or false", ""),
         ("[daemon]\na = 1", "must be a section", ""),
         ("[screen]\ntheme = 3", "takes a theme's name", ""),
         ("x = ", "cannot read", "Mend the file or move it away"),

@@ -185,7 +185,7 @@ def _engine_text(engine: EngineState) -> str:
         synthetic = " (synthetic)" if engine.synthetic else ""
         return (
             f"{engine.word}, {model.name}{synthetic}, {model.dtype} on {model.device}, "
-            f"loaded in {model.load_s:.1f} s"
+            f"loaded in {model.load_s:.1f} s, engine path {model.engine_path}"
         )
     words = [engine.word, engine.stage, engine.model_name, engine.message]
     return ", ".join(word for word in words if word)

@@ -68,6 +68,7 @@ class Given:
     dtype: check.Dtype | None = None
     tp: int | None = None
     verify: bool = False
+    plain_engine: bool = False
     idle_exit: float | None = None
     max_context: int | None = None
     steps: int | None = None
@@ -140,6 +141,7 @@ OPTIONS: Final = (
     Option("--dtype", _G.PLACE, "auto, bf16, fp16 or fp32", "T", check.dtype),
     Option("--tp", _G.PLACE, "tensor-parallel ranks (1 in this version)", "N", check.ranks),
     Option("--verify", _G.PLACE, "hash the weights files while loading"),
+    Option("--plain-engine", _G.PLACE, "the library's model as it is, nothing made faster"),
     Option(
         "--idle-exit",
         _G.PLACE,

@@ -26,6 +26,7 @@ _STAGES: Final = {
     "load": "loading the weights",
     "verify": "hashing the weights files",
     "checksum": "summing the weights",
+    "pack": "laying out the weights",
     "warm up": "warming up",
 }
 

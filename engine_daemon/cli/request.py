@@ -42,6 +42,7 @@ def asked(given: Given, *, max_context: int | None = None) -> Asked:
         dtype=given.dtype,
         tp=given.tp,
         verify=True if given.verify else None,
+        plain_engine=given.plain_engine or None,
         max_context=max_context,
         idle_exit_s=given.idle_exit,
     )

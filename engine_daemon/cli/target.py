@@ -178,7 +178,7 @@ def check_asked(target: Target, engine: EngineState) -> None:
         return
     differing = differences(target.asked, running, engine)
     if differing:
-        given = " ".join(f"--{option} {wanted}".rstrip() for option, wanted, _ in differing)
+        given = " ".join(_typed(option, wanted) for option, wanted, _ in differing)
         have = ", ".join(f"{option} {value}" for option, _, value in differing)
         raise InspectError(
             f"the daemon {target.paths.name} runs with {have}; asked for was {given}",
@@ -208,10 +208,15 @@ def differences(
     return found
 
 
+def _typed(option: str, value: str) -> str:
+    """An option with its value as one would type it."""
+    return f"--{option}" if value == "on" else f"--{option} {value}"
+
+
 def _written(value: object) -> str:
-    """An option's value as one would type it; a switch has none."""
+    """An option's value as one would type it."""
     if isinstance(value, bool):
-        return "" if value else "off"
+        return "on" if value else "off"
     if isinstance(value, float):
         return duration_text(value)
     return "unset" if value is None else str(value)

@@ -35,6 +35,7 @@ def model(model: ModelInfo) -> Line:
         "weights_files": files,
         "load_s": number(model.load_s),
         "weights_checksum": model.weights_checksum,
+        "engine_path": model.engine_path,
     }
 
 

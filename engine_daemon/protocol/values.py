@@ -102,8 +102,9 @@ class ModelInfo(Record, frozen=True, kw_only=True):
 
     `layer_kinds` counts layers by kind (`full_attention`, `sliding_attention`,
     `linear_attention` …). `context_length` is in positions, `weights_bytes` are the bytes of the
-    parameters in memory. `weights_checksum` is of these bytes as they lay there right after loading
-    (None: the backend has none to sum).
+    parameters in memory, each counted once. `weights_checksum` is of these bytes as they lay there
+    right after loading (None: the backend has none to sum). `engine_path`: `plain`, or what makes
+    it faster, joined by `+` (`packed`, `joined`, `attention`).
     """
 
     name: str
@@ -120,6 +121,7 @@ class ModelInfo(Record, frozen=True, kw_only=True):
     weights_files: list[WeightsFile]
     load_s: float
     weights_checksum: str | None = None
+    engine_path: str = "plain"
 
 
 class Candidates(Record, frozen=True, kw_only=True):

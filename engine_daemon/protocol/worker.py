@@ -28,7 +28,8 @@ class EngineOptions(Record, frozen=True, kw_only=True):
     `devices` empty = choose. `max_context` None = the model's. `rows_bytes`: how much host memory
     logits rows of past steps may take; `cache_bytes`: the budget of caches on the device;
     `snapshot_every`: steps between two snapshots of state that cannot be cropped. None = a
-    default. `verify`: hash the weights files.
+    default. `verify`: hash the weights files. `plain_engine`: nothing that makes the model faster
+    than the library has it.
     """
 
     backend: str = "hf"
@@ -43,6 +44,7 @@ class EngineOptions(Record, frozen=True, kw_only=True):
     cache_bytes: int | None = None
     snapshot_every: int | None = None
     verify: bool = False
+    plain_engine: bool = False
 
 
 # Any child → hub ------------------------------------------------------------------------------

@@ -8,6 +8,8 @@ import signal
 import sys
 
 from engine_daemon import deathwatch
+from engine_daemon.worker.pages import keep_freed_pages
+from engine_daemon.worker.threads import sleep_when_idle
 
 
 def main() -> None:
@@ -19,6 +21,8 @@ def main() -> None:
     arguments = parser.parse_args()
     deathwatch.arm(arguments.death_fd)
     _die_at_once()
+    sleep_when_idle()
+    keep_freed_pages()
     sys.exit(_run(arguments.socket, arguments.rank))
 
 
@@ -37,6 +41,7 @@ def _run(socket_path: str, rank: int) -> int:
     from engine_daemon.worker.loop import run
 
     logging.basicConfig(format="%(asctime)s worker %(levelname)s %(message)s")
+    logging.getLogger("engine_daemon").setLevel(logging.INFO)
     return run(socket_path, rank)
 
 

@@ -17,6 +17,13 @@ from engine_daemon.protocol.values import DroppedBy, Sampler
 FIRST_PREFIX = 64
 """Tokens put in order at once: candidates, top-k and top-p seldom need more."""
 _PREFIX_GROWTH = 8
+_LONGEST_PREFIX = _PREFIX_GROWTH * FIRST_PREFIX
+"""Beyond it a running sum is looked for by bins of values: sorting so many costs more."""
+_FAR = 3.0
+"""A sum so many times as far as the first ones came is not looked for in the next ones."""
+_BINS = 4096
+_BINNED_NATS = 40.0
+"""What the bins span; lower weights share the last."""
 _BLOCKS_A_LEADER = 16
 """Blocks for each of the k leaders wanted: more make the search finer and the maxima dearer."""
 
@@ -151,6 +158,8 @@ class Final:
         self._cuts: list[tuple[DroppedBy, float, int]] = []
         self._kept = self._values.numel()
         self._mass: float | None = None
+        self._all: Tensor | None = None
+        self._bins: tuple[Tensor, Tensor] | None = None
         if self.greedy:
             self._cut_after(DroppedBy.GREEDY, 1)
         else:
@@ -163,7 +172,9 @@ class Final:
             last = self._values[self._order.first(sampler.top_k)[-1]]
             self._cut_after(DroppedBy.TOP_K, int((self._values >= last).sum()), ties=True)
         if sampler.top_p < 1.0:
-            self._cut_after(DroppedBy.TOP_P, self._reaching(sampler.top_p * self.mass))
+            count, last_id, mass = self._reaching(sampler.top_p * self.mass)
+            self._cut_after(DroppedBy.TOP_P, count, last_id)
+            self._mass = mass if self._mass is None else self._mass
         if sampler.min_p > 0.0:
             floor = min(sampler.min_p, 1.0)
             self._cut_after(DroppedBy.MIN_P, self._count_at_least(floor), ties=True)
@@ -171,11 +182,16 @@ class Final:
             finite = min(self._kept, int((self._values > -math.inf).sum()))
             self._cut_after(DroppedBy.MASK, finite, ties=True)
 
-    def _cut_after(self, stage: DroppedBy, count: int, *, ties: bool = False) -> None:
-        """Keep the first `count`. `ties`: the cut falls between different values."""
+    def _cut_after(
+        self, stage: DroppedBy, count: int, last: int | None = None, *, ties: bool = False
+    ) -> None:
+        """Keep the first `count`, of which `last` is the last where that is known. `ties`: the cut
+        falls between different values."""
         if count >= self._kept:
             return
-        if count <= FIRST_PREFIX:
+        if last is not None:
+            last_id, value = last, float(self._values[last])
+        elif count <= FIRST_PREFIX:
             ids, values = self._order.listed(count)
             last_id, value = ids[-1], values[-1]
         elif ties:
@@ -190,7 +206,9 @@ class Final:
         self._mass = None
 
     def _weights(self, values: Tensor) -> Tensor:
-        return ((values.double() - self._top) / self._temperature).exp_()
+        # In place: on a large vocabulary fresh pages cost more than the arithmetic.
+        shifted = values.to(torch.float64, copy=True).sub_(self._top)
+        return (shifted if self._temperature == 1.0 else shifted.div_(self._temperature)).exp_()
 
     def _prefix_weights(self, n: int) -> Tensor:
         return self._weights(self._values[self._order.first(min(n, self._kept))])
@@ -206,7 +224,7 @@ class Final:
             elif self._cuts:
                 kept = self._weights(self._values[self._within(*self._cuts[-1][1:])])
             else:
-                kept = self._weights(self._values)
+                kept = self._every_weight()
             self._mass = float(kept.sum())
         return self._mass
 
@@ -218,17 +236,56 @@ class Final:
         kept[: last_id + 1] |= self._values[: last_id + 1] == value
         return kept
 
-    def _reaching(self, target: float) -> int:
-        """Length of the shortest prefix whose weights reach `target`; at least one."""
+    def _reaching(self, target: float) -> tuple[int, int | None, float | None]:
+        """Length of the shortest prefix whose weights reach `target`, at least one; its last id
+        and their sum where these are known."""
         n = FIRST_PREFIX
-        while True:
+        while n <= _LONGEST_PREFIX:
             running = self._prefix_weights(n).cumsum(0)
             at = int(torch.searchsorted(running, target))
             if at < running.numel():
-                return at + 1
+                return at + 1, None, None
             if running.numel() >= self._kept:
-                return self._kept
+                return self._kept, None, None
+            if _FAR * float(running[-1]) < target:
+                break
             n *= _PREFIX_GROWTH
+        return self._crossing(target, beyond=False) or (self._kept, None, None)
+
+    def _crossing(self, target: float, *, beyond: bool) -> tuple[int, int, float] | None:
+        """How many of the order it takes until their weights reach (`beyond`: exceed) `target`,
+        the last of them and their sum; None when all that are kept do not.
+
+        What is kept is a prefix, so what was dropped need not be left out. Sorts one bin only.
+        """
+        bins, running = self._binned()
+        bin_ = int(torch.searchsorted(running, target, right=beyond))
+        if bin_ == _BINS:
+            return None
+        ids = (bins == bin_).nonzero()[:, 0]
+        ids = ids[torch.sort(self._values[ids], descending=True, stable=True).indices]
+        inside = self._weights(self._values[ids]).cumsum(0)
+        if bin_:
+            inside += running[bin_ - 1]
+        # Summed in another order than the bins: rounding may leave the last a hair below.
+        at = min(int(torch.searchsorted(inside, target, right=beyond)), ids.numel() - 1)
+        count = int(torch.count_nonzero(bins < bin_)) + at + 1
+        return (count, int(ids[at]), float(inside[at])) if count <= self._kept else None
+
+    def _binned(self) -> tuple[Tensor, Tensor]:
+        """For each id its bin, by value; the running sum of weights over the bins."""
+        if self._bins is None:
+            places = torch.sub(self._top, self._values)
+            places.mul_(_BINS / (_BINNED_NATS * self._temperature)).clamp_(max=_BINS - 1)
+            bins = places.long()
+            self._bins = bins, torch.bincount(bins, self._every_weight(), _BINS).cumsum(0)
+        return self._bins
+
+    def _every_weight(self) -> Tensor:
+        """Weights of the whole vocabulary."""
+        if self._all is None:
+            self._all = self._weights(self._values)
+        return self._all
 
     def _count_at_least(self, floor: float) -> int:
         """How many of the kept weigh `floor` or more (the largest weighs 1)."""
@@ -265,14 +322,18 @@ class Final:
         if self._kept == 1:
             return self._order.listed(1)[0][0]
         n = FIRST_PREFIX
-        while True:
+        while n <= _LONGEST_PREFIX:
             running = (self._prefix_weights(n) / self.mass).cumsum(0)
             at = int(torch.searchsorted(running, u, right=True))
             if at < running.numel():
                 return int(self._order.first(at + 1)[-1])
             if running.numel() >= self._kept:
                 return self._last_possible()
+            if _FAR * float(running[-1]) < u:
+                break
             n *= _PREFIX_GROWTH
+        found = self._crossing(u * self.mass, beyond=True)
+        return self._last_possible() if found is None else found[1]
 
     def draw_many(self, us: Sequence[float]) -> list[int]:
         """What `draw` gives for each of `us`."""
@@ -295,5 +356,11 @@ class Final:
 
     def _last_possible(self) -> int:
         """The last id with any weight: rounding left the sum a hair below `u`."""
+        if self._kept > _LONGEST_PREFIX:
+            weighs = self._every_weight() > 0
+            if self._cuts:
+                weighs &= self._within(*self._cuts[-1][1:])
+            least = self._values[weighs].min()
+            return int((weighs & (self._values == least)).nonzero()[-1])
         possible = int((self._prefix_weights(self._kept) > 0).sum())
         return int(self._order.first(possible)[-1])

@@ -5,6 +5,8 @@ import os
 import platform
 from importlib import import_module
 
+from engine_daemon.worker.pages import keep_freed_pages
+from engine_daemon.worker.threads import sleep_when_idle
 from tests.bench.table import Row, render
 
 BENCHES = ("imports", "decode", "screen")
@@ -25,6 +27,8 @@ def main() -> None:
     parser.add_argument("names", nargs="*", choices=[*BENCHES, []], help="default: all")
     names = parser.parse_args().names or BENCHES
     rows: list[Row] = []
+    sleep_when_idle()
+    keep_freed_pages()
     for name in names:
         rows += import_module(f"tests.bench.{name}").run()
     print(f"{machine()}\n\n{render(rows)}")

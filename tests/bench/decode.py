@@ -1,7 +1,7 @@
-"""A step of ours against the bare loop, `generate` and the memory floor, in one run."""
+"""A step of ours, fast and plain, against `generate` and the memory floor, in one run."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -15,39 +15,95 @@ from engine_daemon.protocol.worker import EngineOptions, OpenSession
 from engine_daemon.worker.backends.hf import HfBackend
 from engine_daemon.worker.decode import DecodeSession, Engine
 from engine_daemon.worker.outcomes import Append, Prediction
+from engine_daemon.worker.probe import RowDistribution
 from engine_daemon.worker.told import predicted, stepped
 from tests.bench.table import Row, median
 
 PROMPT = [59, 23385, 37491, 27781, 359, 13831, 411, 260]
 STEPS = 48
-ROUNDS = 7
+ROUNDS = 5
+VOCABULARY = 248_320
+LONG = 4096
 
 
 def run() -> list[Row]:
     """Alternates the contenders `ROUNDS` times; medians of milliseconds a token."""
-    backend, engine = _load()
+    backend, engine = _load(plain=False)
+    plain, plain_engine = _load(plain=True)
     contenders: dict[str, Callable[[], float]] = {
-        "generate": lambda: _generate(backend),
+        "generate": lambda: _generate(plain),
         "bare": lambda: _bare(backend),
         "ours": lambda: _ours(engine, looking=True),
         "ours, not looking": lambda: _ours(engine, looking=False),
+        "plain engine": lambda: _ours(plain_engine, looking=True),
+        "at 4096": lambda: _long(backend),
+        "plain at 4096": lambda: _long(plain),
     }
+    medians = _alternated(contenders)
+    floor = _floor_ms(backend)
+    at = {name: medians[name] for name in ("at 4096", "plain at 4096")}
+    return [
+        Row("engine path", engine.loaded.model.engine_path),
+        Row("memory floor: weight bytes ÷ read bandwidth", f"{floor:.1f} ms"),
+        Row("transformers.generate, a token", f"{medians['generate']:.2f} ms"),
+        Row("bare loop (forward + argmax), a token", f"{medians['bare']:.2f} ms"),
+        Row("our step, everything reported and packed", f"{medians['ours']:.2f} ms"),
+        Row("the same with --plain-engine", f"{medians['plain engine']:.2f} ms"),
+        _ratio("our step ÷ bare loop", medians["ours"], medians["bare"], 1.02),
+        _ratio("our step ÷ the same, one candidate", *_pair(medians), 1.02),
+        _ratio("our step ÷ generate", medians["ours"], medians["generate"], 0.60),
+        _ratio("our step ÷ memory floor", medians["ours"], floor, 1.90),
+        _extra("forward at n=4096 minus n=64", at["at 4096"] - medians["bare"], 8.0),
+        Row("forward at n=4096, fast · plain", " · ".join(f"{x:.1f} ms" for x in at.values())),
+        *_large_vocabulary(),
+    ]
+
+
+def _alternated(contenders: Mapping[str, Callable[[], float]]) -> dict[str, float]:
     times: dict[str, list[float]] = {name: [] for name in contenders}
     for turn in range(ROUNDS + 1):
         for name, work in contenders.items():
             ms = work()
             if turn:  # the first turn warms up
                 times[name].append(ms)
-    medians = {name: median(values) for name, values in times.items()}
-    floor = _floor_ms(backend)
+    return {name: median(values) for name, values in times.items()}
+
+
+def _pair(medians: dict[str, float]) -> tuple[float, float]:
+    return medians["ours"], medians["ours, not looking"]
+
+
+def _extra(name: str, ms: float, goal: float) -> Row:
+    return Row(name, f"{ms:.2f} ms", f"≤ {goal:.1f} ms", ms <= goal)
+
+
+def _large_vocabulary() -> list[Row]:
+    """Looking at one row of 248,320 logits in bf16: the report, and a sampler on top."""
+    row = (torch.randn(VOCABULARY, generator=torch.Generator().manual_seed(1)) * 3).bfloat16()
+    scratch = torch.empty(2, VOCABULARY)
+
+    def look(sampler: Sampler) -> float:
+        begin = time.perf_counter()
+        distribution = RowDistribution(row, scratch)
+        distribution.kept()
+        evaluation = distribution.evaluate(sampler, [])
+        evaluation.report(20)
+        evaluation.pick(0.5)
+        return (time.perf_counter() - begin) * 1000
+
+    samplers = {
+        "top-20, entropy, row copy": (Sampler(), 1.0),
+        "the same with top-p 0.9": (Sampler(greedy=False, temperature=0.5, top_p=0.9), 1.5),
+        "the same with top-p 0.9, wide": (Sampler(greedy=False, top_p=0.9), 1.5),
+    }
+    contenders = {
+        name: (lambda s=sampler: median([look(s) for _ in range(20)]))
+        for name, (sampler, _) in samplers.items()
+    }
+    medians = _alternated(contenders)
     return [
-        Row("memory floor: weight bytes ÷ read bandwidth", f"{floor:.1f} ms"),
-        Row("transformers.generate, a token", f"{medians['generate']:.2f} ms"),
-        Row("bare loop (forward + argmax), a token", f"{medians['bare']:.2f} ms"),
-        Row("our step, everything reported and packed", f"{medians['ours']:.2f} ms"),
-        _ratio("our step ÷ bare loop", medians["ours"], medians["bare"], 1.02),
-        _ratio("our step ÷ generate", medians["ours"], medians["generate"], 1.00),
-        _ratio("our step ÷ memory floor", medians["ours"], floor, None),
+        _extra(f"vocabulary 248,320: {name}", medians[name], goal)
+        for name, (_, goal) in samplers.items()
     ]
 
 
@@ -58,9 +114,11 @@ def _ratio(name: str, value: float, reference: float, goal: float | None) -> Row
     return Row(name, f"{ratio:.3f}", f"≤ {goal:.2f}", ratio <= goal)
 
 
-def _load() -> tuple[HfBackend, Engine]:
+def _load(*, plain: bool) -> tuple[HfBackend, Engine]:
     backend = HfBackend()
-    options = EngineOptions(dtype="bf16", cache_dir=str(paths_for().cache))
+    options = EngineOptions(
+        device="cpu", dtype="bf16", cache_dir=str(paths_for().cache), plain_engine=plain
+    )
     folder = backend.locate(options, lambda *_: None)
     loaded = backend.load(options, folder, lambda *_: None)
     size = loaded.model.vocabulary
@@ -118,6 +176,20 @@ def _bare(backend: HfBackend) -> float:
     return took / STEPS * 1000
 
 
+def _long(backend: HfBackend) -> float:
+    """A forward of one id after 4096 positions, whose keys and values are noise."""
+    cache = backend.new_cache("kv")
+    backend.forward([5], cache)
+    for layer in cache.layers.growing():
+        heads, size = layer.keys.shape[1], layer.keys.shape[-1]
+        noise = torch.randn(2, 1, heads, LONG - 1, size, dtype=layer.keys.dtype)
+        layer.put(1, noise[0], noise[1])
+    cache.tokens, cache.ids = LONG, [5] * LONG
+    times = [backend.forward([5], cache).ms for _ in range(9)]
+    cache.free()
+    return median(times)
+
+
 def _generate(backend: HfBackend) -> float:
     """By the difference of two lengths, so that the prefill does not count."""
     ids = torch.tensor([PROMPT])
@@ -141,7 +213,7 @@ def _floor_ms(backend: HfBackend) -> float:
     buffer = torch.ones(256 * 1024 * 1024 // 4)
     best = min(_timed(buffer.sum) for _ in range(10))
     bandwidth = buffer.nbytes / best
-    weights = sum(int(p.nbytes) for p in backend._model.parameters())
+    weights = backend._weights_bytes
     return weights / bandwidth * 1000
 
 

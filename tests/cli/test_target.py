@@ -60,6 +60,7 @@ def test_the_same(asked: Asked) -> None:
         (Asked(device="cpu"), ("device", "cpu", "auto")),
         (Asked(revision="v2"), ("revision", "v2", "unset")),
         (Asked(idle_exit_s=math.inf), ("idle-exit", "never", "2h")),
+        (Asked(plain_engine=True), ("plain-engine", "on", "off")),
     ],
 )
 def test_another(asked: Asked, difference: tuple[str, str, str]) -> None:

@@ -38,7 +38,7 @@ from tests.recording.logs import (
 CONTRACT = {
     "ready": "event model engine protocol",
     "ready.model": "name architecture parameters dtype device ranks layers layer_kinds vocabulary"
-    " context_length weights_bytes weights_files load_s weights_checksum",
+    " context_length weights_bytes weights_files load_s weights_checksum engine_path",
     "ready.model.weights_files": "file bytes sha256",
     "prompt": "event session text normalised tokens template seed warnings tokenize_ms",
     "prompt.tokens": "id text bytes special start end",

@@ -360,3 +360,5 @@ SAMPLES: Final[dict[str, msgspec.Struct]] = {
 SAMPLES["OpenSession-2"] = msgspec.structs.replace(SAMPLES["OpenSession"], stands=False)
 SAMPLES["SessionInfo-2"] = msgspec.structs.replace(SESSION_INFO, trouble="no space left")
 SAMPLES.update(PREFILL_SAMPLES)
+SAMPLES["EngineOptions-3"] = w.EngineOptions(plain_engine=True)
+SAMPLES["ModelInfo-2"] = msgspec.structs.replace(MODEL, engine_path="packed+joined+attention")

@@ -34,6 +34,7 @@ MODEL = ModelInfo(
     weights_bytes=4000,
     weights_files=[WeightsFile(file="model.safetensors", bytes=4096)],
     load_s=0.5,
+    engine_path="packed",
 )
 
 

@@ -268,3 +268,42 @@ def test_leading_equals_a_full_sort(size: int, k: int) -> None:
         expected = sorted(range(size), key=lambda i: (-values[i], i))[:k]
         assert leading(row, k).tolist() == expected
     assert leading(torch.zeros(size), k).tolist() == list(range(min(k, size)))
+
+
+# Wide nuclei -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("spread", [0.3, 1.5, 3.0])
+@pytest.mark.parametrize("rounded", [False, True])
+def test_a_wide_nucleus_is_found_without_sorting_the_vocabulary(
+    monkeypatch: pytest.MonkeyPatch, spread: float, rounded: bool
+) -> None:
+    size, top_p, temperature = 20_000, 0.9, 1.3
+    torch.manual_seed(int(10 * spread))
+    row = torch.randn(size) * spread + 12
+    row[5] = -math.inf
+    if rounded:  # many equal values, as bf16 has them
+        row = row.bfloat16().float()
+    order = torch.sort(row, descending=True, stable=True).indices
+    probs = torch.softmax(row.double() / temperature, 0)[order]
+    running = probs.cumsum(0)
+    count = int(torch.searchsorted(running, top_p)) + 1
+    assert count > 512
+    longest, sort = 0, torch.sort
+
+    def measured(values: torch.Tensor, *rest: object, **named: object) -> object:
+        nonlocal longest
+        longest = max(longest, values.numel())
+        return sort(values, *rest, **named)  # type: ignore[call-overload]  # as it was called
+
+    monkeypatch.setattr(torch, "sort", measured)
+    final = Final(row, Sampler(greedy=False, temperature=temperature, top_p=top_p))
+    ids = order[[0, 600, count - 1, count, count + 1]].tolist()
+    stages, logprobs = final.judge(ids, row[ids].tolist())
+    assert stages == [KEPT] * 3 + [int(DroppedBy.TOP_P)] * 2
+    mass = float(running[count - 1])
+    assert logprobs[0] == pytest.approx(math.log(float(probs[0]) / mass), abs=1e-9)
+    for u in (0.0, 0.001, 0.25, 0.5, 0.9, 0.999, 1 - 2**-53):
+        at = min(int(torch.searchsorted(running, u * mass, right=True)), count - 1)
+        assert final.draw(u) == int(order[at]), u
+    assert longest < size / 4

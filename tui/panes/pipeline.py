@@ -13,6 +13,8 @@ from tui.text import DASH, SafeText, millis, width
 from tui.view import Detail
 
 _ARROW = " ─▶ "
+_FAST = "fast engine  "
+"""Shown where the engine path is not plain and there is room; zoomed, the path itself."""
 
 
 class PipelinePane(Pane):
@@ -35,9 +37,13 @@ class PipelinePane(Pane):
             if stages:
                 stages.append(Segment(_ARROW, self.palette.muted))
             stages.extend(self._stage(name, value, lit == name))
-        if sum(width(part.text) for part in stages) > columns:
+        if _cells(stages) > columns:
             stages = [Segment(part.text.replace(_ARROW, " ▸ "), part.style) for part in stages]
-        line = spread(stages, self._beside(detail), columns, self.palette)
+        beside = self._beside(detail)
+        mark = Segment(_FAST, self.palette.muted)
+        if self._path() and beside and _cells([*stages, mark, *beside]) < columns:
+            beside = [mark, *beside]
+        line = spread(stages, beside, columns, self.palette)
         if rows == 1:
             return [line]
         return [line, *self._more(detail, columns)][:rows]
@@ -94,4 +100,15 @@ class PipelinePane(Pane):
             return []
         predicted = detail.predicted
         words = f"{predicted.phase}: {predicted.processed:,} positions read, ".replace(",", " ")
-        return [[Segment(f"{words}{predicted.position} before this one", self.palette.muted)]]
+        words = f"{words}{predicted.position} before this one{self._path()}"
+        return [[Segment(words, self.palette.muted)]]
+
+    def _path(self) -> str:
+        """What the engine computes with, when it is not simply the model."""
+        started = self.view.columns.engine
+        path = "plain" if started is None else started.model.engine_path
+        return "" if path == "plain" else f" · engine {path}"
+
+
+def _cells(line: Line) -> int:
+    return sum(width(part.text) for part in line)

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,6 +25,8 @@ from engine_daemon.worker.backends.base import Forward, Loaded, ProgressFn, Scor
 from engine_daemon.worker.caches import HfCache, build_layers
 from engine_daemon.worker.checkpoint import check_folder, refuse
 from engine_daemon.worker.costs import Costs, costs_of
+from engine_daemon.worker.fast.engine import PLAIN, speed_up
+from engine_daemon.worker.fast.linear import named_weights
 from engine_daemon.worker.loading import (
     choose_device,
     device_bytes,
@@ -52,6 +55,8 @@ class HfBackend:
         self._limit: int | None = None
         self._costs: Costs | None = None
         self._scratch: Tensor | None = None
+        self._parameters = self._weights_bytes = 0
+        self._path = PLAIN
         self._last_only: dict[str, int] = {}
         self._snapshot_every: int | None = None
         self._checksum = ""
@@ -74,6 +79,9 @@ class HfBackend:
         self._device = choose_device(options)
         self._model = load_model(checkpoint, options, self._device, progress)
         self._read_shape(options)
+        if not options.plain_engine:
+            progress("pack", 0, 0)
+            self._path = speed_up(self._model, free_bytes(self._device))
         self._checksum = self.sum_weights(progress)
         progress("warm up", 0, 0)
         self._warm_up()
@@ -98,6 +106,8 @@ class HfBackend:
         self._vocabulary = int(self._model.get_input_embeddings().weight.shape[0])
         self._limit = options.max_context or self._context_length() or None
         self._costs = costs_of(self._model, self._layer_kinds())
+        self._parameters = sum(x.numel() for x in self._model.parameters())
+        self._weights_bytes = sum(x.nbytes for x in self._model.parameters())
         self._scratch = None
 
     def _warm_up(self) -> None:
@@ -127,18 +137,17 @@ class HfBackend:
         return []
 
     def sum_weights(self, progress: ProgressFn) -> str:
-        """A checksum of the bytes of all parameters as they lie in memory now."""
-        return checksum(self._model.named_parameters(), progress)
+        """A checksum of the bytes of all weights that are computed with, as they lie in memory."""
+        return checksum(sorted(named_weights(self._model), key=itemgetter(0)), progress)
 
     def _describe(
         self, files: list[WeightsFile], options: EngineOptions, load_s: float
     ) -> ModelInfo:
-        parameters = list(self._model.parameters())
         kinds = self._layer_kinds()
         return ModelInfo(
             name=models.display_name(options.model),
             architecture=type(self._model).__name__,
-            parameters=sum(x.numel() for x in parameters),
+            parameters=self._parameters,
             dtype=dtype_word(self._model.dtype),
             device=str(self._device),
             ranks=1,
@@ -146,10 +155,11 @@ class HfBackend:
             layer_kinds=dict(Counter(kinds)),
             vocabulary=self._vocabulary,
             context_length=self._context_length(),
-            weights_bytes=sum(x.nbytes for x in parameters),
+            weights_bytes=self._weights_bytes,
             weights_files=files,
             load_s=round(load_s, 3),
             weights_checksum=self._checksum,
+            engine_path=self._path,
         )
 
     # Decoding ----------------------------------------------------------------------------------

@@ -1,0 +1,1 @@
+"""The fast engine path on CPUs: the same model, its weights laid out for one token at a time."""
