@@ -14,13 +14,14 @@ from msgspec.structs import replace
 
 from engine_daemon.protocol.packing import pack_ints
 from engine_daemon.protocol.pieces import PieceTable
-from engine_daemon.protocol.values import Restored, Sampler
+from engine_daemon.protocol.values import Restored, Sampler, Stops
 from engine_daemon.protocol.worker import AskRow, EngineOptions, Move
 from engine_daemon.worker.backends.hf import HfBackend
 from engine_daemon.worker.caches import HfCache
 from engine_daemon.worker.decode import DecodeSession, Engine
 from engine_daemon.worker.kept_rows import KeptRows, PathKey
 from engine_daemon.worker.outcomes import Append, Prediction, draw
+from engine_daemon.worker.prefill import Chunk
 from engine_daemon.worker.probe import RowDistribution
 from engine_daemon.worker.row_reads import read_row
 from tests.worker.checkpoints import VOCABULARY, quiet, save_tiny, tiny_model
@@ -69,10 +70,12 @@ def fresh(kind: str, ids: tuple[int, ...]) -> torch.Tensor:
 class Walker:
     """One session, driven by hand; every distribution it makes is compared."""
 
-    def __init__(self, engine: Engine, kind: str, mode: str = "kv") -> None:
+    def __init__(
+        self, engine: Engine, kind: str, mode: str = "kv", stops: Stops | None = None
+    ) -> None:
         self.engine = Engine(engine.backend, engine.loaded, engine.table, KeptRows())
         self.kind = kind
-        order = opening(prompt_ids=pack_ints("I", PROMPT), cache_mode=mode)
+        order = opening(prompt_ids=pack_ints("I", PROMPT), cache_mode=mode, stops=stops)
         self.session = DecodeSession(self.engine, order)
         self.loop = self.session.steps()
         self.paths: dict[int, list[int]] = {0: []}
@@ -90,9 +93,13 @@ class Walker:
         assert isinstance(held, HfCache)
         return held
 
+    def between(self, chunk: Chunk) -> None:
+        """Called after each chunk of what is read in several."""
+
     def look(self) -> Prediction:
         """The distribution at the end of the path, compared with a fresh one."""
-        made = next(self.loop)
+        while isinstance(made := next(self.loop), Chunk):
+            self.between(made)
         assert isinstance(made, Prediction)
         row = made.forward.distribution
         assert isinstance(row, RowDistribution)
@@ -238,7 +245,7 @@ def test_rows_are_bounded() -> None:
     assert (len(rows), rows.bytes) == (0, 0)
 
 
-Act = st.one_of(
+ACTS: Final = st.one_of(
     st.tuples(st.just("step"), st.integers(1, 6)),
     st.tuples(st.just("force"), st.integers(3, VOCABULARY - 1)),
     st.tuples(st.just("fork"), st.integers(0, 40)),
@@ -259,16 +266,16 @@ def test_any_walk_equals_plain_transformers(
         suppress_health_check=list(HealthCheck),
         derandomize=True,
     )
-    @given(st.lists(Act, min_size=3, max_size=14))
+    @given(st.lists(ACTS, min_size=3, max_size=14))
     def walked(acts: list[tuple[str, Any]]) -> None:
         walk = Walker(engines[kind], kind, mode)
         for name, value in acts:
-            _act(walk, name, value)
+            act(walk, name, value)
 
     walked()
 
 
-def _act(walk: Walker, name: str, value: Any) -> None:
+def act(walk: Walker, name: str, value: Any) -> None:
     match name:
         case "step":
             for _ in range(value):
