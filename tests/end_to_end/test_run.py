@@ -12,6 +12,9 @@ from tests.end_to_end.command import SCRIPTED, Line, Place
 
 SLOW = ("--engine", "scripted", "--model", "scripted:rate=40")
 
+SHORT = ("--candidates", "2")
+"""Lines so short that the pipe takes them while nobody reads."""
+
 
 def of(lines: list[Line], event: str) -> list[Line]:
     return [line for line in lines if line["event"] == event]
@@ -168,7 +171,7 @@ def test_termination_is_an_interrupt(place: Place) -> None:
 
 
 def test_interrupt_of_a_paused_run(place: Place) -> None:
-    run = place.start("run", *SLOW, "--json", "Hello")
+    run = place.start("run", *SLOW, "--json", *SHORT, "Hello")
     session = run.until("step", 1)["session"]
     place.run("pause", session)
     assert "paused by" in run.said("paused")
@@ -199,7 +202,7 @@ def test_closed_standard_output_pauses_and_is_no_error(place: Place) -> None:
 
 
 def test_somebody_pauses_resumes_and_closes(place: Place) -> None:
-    run = place.start("run", *SLOW, "--json", "Hello")
+    run = place.start("run", *SLOW, "--json", *SHORT, "Hello")
     session = run.until("step", 1)["session"]
     place.run("pause", session, "--as", "Ada")
     assert "paused by Ada" in run.said("paused")
