@@ -54,7 +54,7 @@ def test_busy_while_running(place: Place, session: str) -> None:
 @pytest.mark.parametrize(
     ("words", "part"),
     [
-        (("--text", ""), "nothing to force"),
+        (("--text", ""), "must not be empty"),
         (("--id", "999999"), "no token id"),
         ((), "--id ID or --text TEXT"),
         (("--id", "1", "--text", "a"), "one of them"),

@@ -12,6 +12,9 @@ from tests.end_to_end.command import SCRIPTED, Line, Place
 
 SLOW = ("--engine", "scripted", "--model", "scripted:rate=40")
 
+SHORT = ("--candidates", "2")
+"""Lines so short that the pipe takes them while nobody reads."""
+
 
 def of(lines: list[Line], event: str) -> list[Line]:
     return [line for line in lines if line["event"] == event]
@@ -144,7 +147,7 @@ def test_a_signal_at_any_moment_leaves_no_session_unnamed(
     place.run("daemon", "start", *SLOW)
     known: set[str] = set()
     for delay in (0.3, 0.35, 0.4, 0.5, 0.7):
-        run = place.start("run", "--json", "Hello")
+        run = place.start("run", "--json", *SHORT, "Hello")
         time.sleep(delay)  # into its start, wherever that is by now
         run.send(number)
         if run.process.wait(timeout=30) == -number:
@@ -168,7 +171,7 @@ def test_termination_is_an_interrupt(place: Place) -> None:
 
 
 def test_interrupt_of_a_paused_run(place: Place) -> None:
-    run = place.start("run", *SLOW, "--json", "Hello")
+    run = place.start("run", *SLOW, "--json", *SHORT, "Hello")
     session = run.until("step", 1)["session"]
     place.run("pause", session)
     assert "paused by" in run.said("paused")
@@ -199,7 +202,7 @@ def test_closed_standard_output_pauses_and_is_no_error(place: Place) -> None:
 
 
 def test_somebody_pauses_resumes_and_closes(place: Place) -> None:
-    run = place.start("run", *SLOW, "--json", "Hello")
+    run = place.start("run", *SLOW, "--json", *SHORT, "Hello")
     session = run.until("step", 1)["session"]
     place.run("pause", session, "--as", "Ada")
     assert "paused by Ada" in run.said("paused")
