@@ -19,9 +19,10 @@ from engine_daemon.errors import Exit, InspectError
 from engine_daemon.link import FORGOTTEN, Link, exit_of, not_sent
 from engine_daemon.lookup import no_daemon, read_connection
 from engine_daemon.paths import Paths, name_option
-from engine_daemon.protocol import asks, codec
+from engine_daemon.protocol import codec
 from engine_daemon.protocol import commands as cmd
 from engine_daemon.protocol.codec import WireError, seal
+from engine_daemon.protocol.reads import AnyAsk
 from engine_daemon.protocol.state import State
 
 CONNECT_S: Final = 3.0
@@ -220,7 +221,7 @@ class DaemonClient:
             )
         return reply
 
-    async def ask(self, ask: asks.AnyAsk, session: str | None = None) -> cmd.Answer:
+    async def ask(self, ask: AnyAsk, session: str | None = None) -> cmd.Answer:
         """Read something. Raises InspectError when it cannot be had; `code` says why."""
         message = cmd.AskRequest(ask=ask, session=session)
         answer = await self._request(message, cmd.Answer, session, ASK_S)

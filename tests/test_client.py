@@ -7,7 +7,7 @@ from engine_daemon.errors import InspectError
 from engine_daemon.link import FORGOTTEN, Link
 from engine_daemon.paths import paths_for
 from engine_daemon.protocol import commands as cmd
-from engine_daemon.protocol.asks import AskStacks
+from engine_daemon.protocol.reads import AskStacks
 from tests.daemons import directories, running_daemon
 
 

@@ -7,7 +7,6 @@ the source; no widgets.
 from typing import Final
 
 from engine_daemon.errors import InspectError
-from engine_daemon.protocol.asks import AskCondition, AskEncode
 from engine_daemon.protocol.codec import unpack_event
 from engine_daemon.protocol.commands import (
     AddCondition,
@@ -29,6 +28,7 @@ from engine_daemon.protocol.commands import (
     next_chunk,
 )
 from engine_daemon.protocol.events import PromptSet, Stopped
+from engine_daemon.protocol.reads import AskCondition, AskEncode
 from engine_daemon.protocol.values import PromptSpec, Sampler
 from engine_daemon.recording.columns import Columns
 from tui.source import EventSource

@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 from engine_daemon.errors import InspectError
-from engine_daemon.protocol.asks import AskEvents
 from engine_daemon.protocol.codec import WireError
 from engine_daemon.protocol.commands import Batch, StateMessage
 from engine_daemon.protocol.events import UnknownEvent
+from engine_daemon.protocol.reads import AskEvents
 from engine_daemon.recording.columns import Columns, GapError
 from tui.source import EventSource
 from tui.view import View

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Protocol
 
-from engine_daemon.protocol.asks import AnyAsk
 from engine_daemon.protocol.commands import Answer, AnyCommand, At, Reply
+from engine_daemon.protocol.reads import AnyAsk
 from engine_daemon.protocol.state import State
 
 if TYPE_CHECKING:  # the client brings zmq: it is loaded once the first picture is on screen

@@ -17,7 +17,6 @@ from engine_daemon.client import DaemonClient
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.export.text import readable
 from engine_daemon.options import COUNT, whole
-from engine_daemon.protocol.asks import AskEncode
 from engine_daemon.protocol.codec import unpack_event
 from engine_daemon.protocol.commands import (
     AnyCommand,
@@ -31,6 +30,7 @@ from engine_daemon.protocol.commands import (
     next_chunk,
 )
 from engine_daemon.protocol.events import Closed, Commanded, PromptSet, Stepped, Stopped
+from engine_daemon.protocol.reads import AskEncode
 from engine_daemon.protocol.state import SessionInfo
 from engine_daemon.protocol.values import PromptSpec
 from engine_daemon.recording.columns import Columns

@@ -21,7 +21,7 @@ from engine_daemon.hub.socket_path import bind_private, viewer_socket
 from engine_daemon.hub.viewers import QUIET_S, SILENT_S, Following, Viewer
 from engine_daemon.hub.workers import EngineSide
 from engine_daemon.paths import Paths
-from engine_daemon.protocol import asks, codec
+from engine_daemon.protocol import codec, reads
 from engine_daemon.protocol import commands as cmd
 from engine_daemon.protocol.codec import Envelope, WireError, decode_body, open_envelope, seal
 from engine_daemon.protocol.state import State
@@ -33,7 +33,7 @@ REMEMBERED: Final = 4096
 ANSWER_BYTES: Final = 4 * 1024 * 1024
 MAX_EVENTS_ASKED: Final = 512
 RECEIVE_AT_ONCE: Final = 256
-_LARGE: Final = (cmd.Open, asks.AskEncode)
+_LARGE: Final = (cmd.Open, reads.AskEncode)
 
 _log = logging.getLogger(__name__)
 
@@ -250,19 +250,19 @@ class Front:
     def _ask(self, viewer: Viewer, message: cmd.AskRequest, number: int) -> None:
         encoder = self._engine.seats.encoder
         match message.ask:
-            case asks.AskEvents(seqs=seqs):
+            case reads.AskEvents(seqs=seqs):
                 answer = self._events(self._store.get(message.session), seqs)
                 self._send(viewer, answer, re=number)
-            case asks.AskEncode() | asks.AskCondition() if not encoder.ready:
+            case reads.AskEncode() | reads.AskCondition() if not encoder.ready:
                 busy = cmd.Answer(code="busy", message="the tokenizer is not loaded yet")
                 self._send(viewer, busy, re=number)
-            case asks.AskEncode(prompt=prompt):
+            case reads.AskEncode(prompt=prompt):
                 encoder.encode(prompt, self._encode_answer(viewer, number))
-            case asks.AskCondition(source=source):
+            case reads.AskCondition(source=source):
                 encoder.resolve([source], [], self._condition_answer(viewer, number))
-            case asks.AskStacks():
+            case reads.AskStacks():
                 self._engine.stacks(self._stacks_answer(viewer, number))
-            case asks.AskToken() | asks.AskWhatIf() | asks.AskPreview() | asks.AskReroll():
+            case reads.AskToken() | reads.AskWhatIf() | reads.AskPreview() | reads.AskReroll():
                 session = self._store.get(message.session)
                 self._engine.reads.ask(
                     session, message.ask, lambda answer: self._send(viewer, answer, re=number)

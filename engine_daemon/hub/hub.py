@@ -21,8 +21,8 @@ from engine_daemon.hub.home import Home
 from engine_daemon.hub.sessions import SessionStore
 from engine_daemon.hub.workers import EngineSide
 from engine_daemon.paths import Paths
-from engine_daemon.protocol import asks
 from engine_daemon.protocol import commands as cmd
+from engine_daemon.protocol.reads import AskEncode
 from engine_daemon.protocol.state import State
 
 TICK_S: Final = 0.5
@@ -37,7 +37,7 @@ REMEMBERED: Final = 4096
 """Replies kept, so that a repeated command gets the same one."""
 ANSWER_BYTES: Final = 4 * 1024 * 1024
 MAX_EVENTS_ASKED: Final = 512
-_LARGE: Final = (cmd.Open, asks.AskEncode)
+_LARGE: Final = (cmd.Open, AskEncode)
 
 _log = logging.getLogger(__name__)
 

@@ -11,15 +11,15 @@ from engine_daemon.hub.branching import place_of
 from engine_daemon.hub.control import check_sampler
 from engine_daemon.hub.refusing import Rejected
 from engine_daemon.hub.sessions import Session
-from engine_daemon.protocol import asks
 from engine_daemon.protocol import commands as cmd
 from engine_daemon.protocol import worker as wire
 from engine_daemon.protocol.packing import pack_ints
+from engine_daemon.protocol.reads import AskPreview, AskReroll, AskToken, AskWhatIf
 
 MOST_DRAWS: Final = 100_000
 MOST_TOKENS: Final = 4096
 MOST_OPEN: Final = 32
-Asked = asks.AskToken | asks.AskWhatIf | asks.AskPreview | asks.AskReroll
+Asked = AskToken | AskWhatIf | AskPreview | AskReroll
 
 
 class RowReads:
@@ -52,7 +52,7 @@ class RowReads:
 
     def _question(self, session: Session, ask: Asked) -> wire.AskRow:
         columns = session.columns
-        aimed = (None, None) if isinstance(ask, asks.AskPreview) else (ask.branch, ask.step)
+        aimed = (None, None) if isinstance(ask, AskPreview) else (ask.branch, ask.step)
         branch, step = place_of(session, *aimed)
         ids = columns.path(branch).ids[:step]
         end = columns.end_of(branch)
@@ -60,15 +60,15 @@ class RowReads:
         tokens: list[int] | None = None
         n: int | None = None
         match ask:
-            case asks.AskToken():
+            case AskToken():
                 tokens = ask.ids
                 if len(tokens) > MOST_TOKENS:
                     raise Rejected("bad_arg", f"at most {MOST_TOKENS} tokens at once")
-            case asks.AskReroll():
+            case AskReroll():
                 n, salt = ask.n, columns.last_salt + 1
                 if not 1 <= n <= MOST_DRAWS:
                     raise Rejected("bad_arg", f"1 to {MOST_DRAWS} draws, not {n}")
-            case asks.AskWhatIf() | asks.AskPreview():
+            case AskWhatIf() | AskPreview():
                 check_sampler(ask.sampler)
                 sampler = ask.sampler
         return wire.AskRow(

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from engine_daemon.protocol.asks import AnyAsk
+from engine_daemon.protocol.reads import AnyAsk
 from engine_daemon.protocol.state import Place, State
 from engine_daemon.protocol.values import (
     PromptSpec,

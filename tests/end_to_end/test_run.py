@@ -147,7 +147,7 @@ def test_a_signal_at_any_moment_leaves_no_session_unnamed(
     place.run("daemon", "start", *SLOW)
     known: set[str] = set()
     for delay in (0.3, 0.35, 0.4, 0.5, 0.7):
-        run = place.start("run", "--json", "Hello")
+        run = place.start("run", "--json", *SHORT, "Hello")
         time.sleep(delay)  # into its start, wherever that is by now
         run.send(number)
         if run.process.wait(timeout=30) == -number:

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import pytest
 
 from engine_daemon.errors import InspectError
-from engine_daemon.protocol import asks
 from engine_daemon.protocol import commands as cmd
 from engine_daemon.protocol import events as ev
 from engine_daemon.protocol.codec import unpack_event
+from engine_daemon.protocol.reads import AskPreview, AskReroll, AskToken, AskWhatIf
 from engine_daemon.protocol.values import Sampler
 from engine_daemon.recording.columns import Columns
 from tests.daemons import Daemon, Watch, attached, running_daemon, watching
@@ -228,7 +228,7 @@ async def test_reads_on_history(daemon: Daemon) -> None:
         rows = recorded.candidates.rows()
         head = len(watch.events)
         asked = [rows[0].id, rows[40].id, rows[-1].id]
-        answer = await watch.client.ask(asks.AskToken(ids=asked, step=2), watch.session)
+        answer = await watch.client.ask(AskToken(ids=asked, step=2), watch.session)
         assert answer.tokens is not None
         for token, row in zip(answer.tokens, [rows[0], rows[40], rows[-1]], strict=True):
             assert token.logit == pytest.approx(row.logit, abs=1e-5)
@@ -236,16 +236,16 @@ async def test_reads_on_history(daemon: Daemon) -> None:
             assert token.logprob == pytest.approx(row.logit - recorded.logsumexp, abs=1e-5)
             assert token.piece == row.piece
             assert token.rank == 1 + sum(other.logit > row.logit for other in rows)
-        greedy = await watch.client.ask(asks.AskWhatIf(sampler=Sampler(), step=2), watch.session)
+        greedy = await watch.client.ask(AskWhatIf(sampler=Sampler(), step=2), watch.session)
         assert greedy.figures is not None
         assert greedy.figures.picked.id == rows[0].id
         assert greedy.figures.entropy_bits == recorded.entropy_bits
-        preview = await watch.client.ask(asks.AskPreview(sampler=SAMPLED), watch.session)
+        preview = await watch.client.ask(AskPreview(sampler=SAMPLED), watch.session)
         assert preview.figures is not None
         await run_to(watch, 7)
         assert preview.figures.picked.id == watch.columns.ids[6]
         n = 4000
-        rerolled = await watch.client.ask(asks.AskReroll(n=n, step=2), watch.session)
+        rerolled = await watch.client.ask(AskReroll(n=n, step=2), watch.session)
         assert rerolled.tokens is not None
         expected = {row.id: n * 2.718281828459045**row.final_logprob for row in rows}
         for token in rerolled.tokens[:5]:
@@ -268,7 +268,7 @@ async def test_a_row_that_is_gone_says_so_and_can_be_made_again() -> None:
             await engine_is_ready(watch)
             await run_to(watch, 7)
             with pytest.raises(InspectError) as caught:
-                await watch.client.ask(asks.AskToken(ids=[65], step=2), session)
+                await watch.client.ask(AskToken(ids=[65], step=2), session)
             assert caught.value.code == "gone"
             reply = await send(watch, cmd.Recompute(step=2))
             await watch.until(
@@ -277,7 +277,7 @@ async def test_a_row_that_is_gone_says_so_and_can_be_made_again() -> None:
             made = unpack_event(watch.events[-1][1])
             assert isinstance(made, ev.Recomputed)
             assert (made.branch, made.step, made.cause) == (0, 2, reply.cmd)
-            answer = await watch.client.ask(asks.AskToken(ids=[65], step=2), session)
+            answer = await watch.client.ask(AskToken(ids=[65], step=2), session)
             assert answer.tokens is not None
             ids = list(watch.columns.ids)
             await run_to(watch, 9)

@@ -7,10 +7,10 @@ import pytest
 
 from engine_daemon.client import DaemonClient
 from engine_daemon.errors import Exit, InspectError
-from engine_daemon.protocol import asks
 from engine_daemon.protocol import commands as cmd
 from engine_daemon.protocol import events as ev
 from engine_daemon.protocol.codec import unpack_event
+from engine_daemon.protocol.reads import AskEncode, AskEvents
 from engine_daemon.protocol.values import DroppedBy, PromptSpec, Sampler
 from tests.daemons import Daemon, Watch, attached, running_daemon, watching
 
@@ -263,7 +263,7 @@ async def test_length_ends_a_session_and_it_goes_on_when_asked(daemon: Daemon) -
 
 async def test_encode_is_a_read(daemon: Daemon) -> None:
     async with DaemonClient(daemon.paths) as client:
-        answer = await client.ask(asks.AskEncode(prompt=PromptSpec(text=b"hi \xf0\x9f\x8c\xb5")))
+        answer = await client.ask(AskEncode(prompt=PromptSpec(text=b"hi \xf0\x9f\x8c\xb5")))
         assert answer.prompt is not None
         encoded = unpack_event(answer.prompt)
         assert isinstance(encoded, ev.PromptSet)
@@ -274,7 +274,7 @@ async def test_encode_is_a_read(daemon: Daemon) -> None:
 async def test_events_can_be_asked_for_by_number(daemon: Daemon) -> None:
     async with watching(daemon.paths) as watch:
         await watch.standing(0)
-        answer = await watch.client.ask(asks.AskEvents(seqs=[6, 0, 999]), watch.session)
+        answer = await watch.client.ask(AskEvents(seqs=[6, 0, 999]), watch.session)
         assert answer.ev == [watch.events[6], watch.events[0]]
 
 

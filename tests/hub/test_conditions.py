@@ -10,11 +10,11 @@ import pytest
 
 from engine_daemon.client import DaemonClient
 from engine_daemon.errors import InspectError
-from engine_daemon.protocol import asks
 from engine_daemon.protocol import commands as cmd
 from engine_daemon.protocol import events as ev
 from engine_daemon.protocol.codec import unpack_event
 from engine_daemon.protocol.packing import pack_ints
+from engine_daemon.protocol.reads import AskCondition
 from engine_daemon.protocol.values import PromptSpec
 from engine_daemon.recording.columns import Columns
 from tests.daemons import Daemon, Watch, attached, children, directories, running_daemon, wait_for
@@ -132,9 +132,9 @@ async def test_a_condition_that_cannot_be_used_is_told_in_the_log(daemon: Daemon
 async def test_whether_a_condition_can_be_used_can_be_asked(daemon: Daemon) -> None:
     async with opened(daemon, run_to=0) as watch:
         await watch.standing(0)
-        await watch.client.ask(asks.AskCondition(source='token=" of"'), watch.session)
+        await watch.client.ask(AskCondition(source='token=" of"'), watch.session)
         with pytest.raises(InspectError, match='"q" "x"') as caught:
-            await watch.client.ask(asks.AskCondition(source='token="qx"'), watch.session)
+            await watch.client.ask(AskCondition(source='token="qx"'), watch.session)
         assert caught.value.code == "no_token"
 
 

@@ -124,6 +124,34 @@ async def test_a_restart_reads_a_paused_prompt_only_when_told_to() -> None:
             assert len(columns.prompt_scores[0]) == LENGTH
 
 
+async def test_a_branch_is_read_again_in_chunks_after_a_restart() -> None:
+    with running_daemon(SLOW) as daemon:
+        async with opened(daemon, 1500, run_to=2) as watch:
+            await watch.standing(2)
+            await watch.client.command(cmd.Force(id=65, step=1), watch.session, watch.at())
+            await watch.until(lambda c: c.branch == 1 and c.status == "paused" and len(c) == 2)
+            daemon.kill()
+            daemon.start()
+            await watch.until(lambda _c: bool(told(watch, ev.Reopened)))
+            await watch.run_to(3)
+            await watch.until(lambda c: c.place.kind == "prefill")
+            await watch.client.command(cmd.Pause(), watch.session)
+            columns = await watch.until(lambda c: c.status == "paused")
+            place = columns.place
+            assert (place.kind, place.branch, place.step, place.total) == ("prefill", 1, 2, 1502)
+            with pytest.raises(InspectError, match="no distribution"):
+                await watch.client.command(cmd.Force(id=3), watch.session, watch.at())
+            await watch.run_to(3)
+            await watch.until(lambda c: c.status == "paused" and len(c) == 3)
+            again = next(
+                e
+                for e in told(watch, ev.Predicted)
+                if isinstance(e, ev.Predicted) and e.restored is not None and e.processed > 1
+            )
+            assert (again.branch, again.step, again.processed) == (1, 2, 1502)
+            assert columns.ids[1] == 65
+
+
 async def test_scores_are_in_the_log_once(daemon: Daemon) -> None:
     async with opened(daemon, 600, score_prompt=True) as watch:
         columns = await watch.standing(0)

@@ -7,9 +7,9 @@ import socket
 import zmq
 
 from engine_daemon.client import DaemonClient
-from engine_daemon.protocol import asks
 from engine_daemon.protocol import commands as cmd
 from engine_daemon.protocol.codec import MAGIC, decode_body, open_envelope, seal
+from engine_daemon.protocol.reads import AskEvents
 from tests.daemons import (
     Daemon,
     running_daemon,
@@ -151,7 +151,7 @@ async def test_more_than_200_commands_at_once_are_slowed_down() -> None:
         viewer.send(_hello())
         viewer.until("welcome")
         for _ in range(400):
-            viewer.send(cmd.AskRequest(ask=asks.AskEvents(seqs=[0]), session="NONE"))
+            viewer.send(cmd.AskRequest(ask=AskEvents(seqs=[0]), session="NONE"))
         error = viewer.until("error")
         assert isinstance(error, cmd.ErrorMessage)
         assert error.code == "slow_down"

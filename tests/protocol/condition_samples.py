@@ -4,12 +4,12 @@ from typing import Final
 
 import msgspec
 
-from engine_daemon.protocol import asks
 from engine_daemon.protocol import commands as c
 from engine_daemon.protocol import events as e
 from engine_daemon.protocol import values as v
 from engine_daemon.protocol import worker as w
 from engine_daemon.protocol.packing import pack_floats, pack_ints
+from engine_daemon.protocol.reads import AskCondition
 from tests.protocol.samples import CMD, SAMPLES
 
 TOKEN_IDS: Final = v.TokenIds(text=b" Ku", ids=pack_ints("I", [700, 701]))
@@ -69,7 +69,7 @@ _NEW: list[msgspec.Struct] = [
     c.AddCondition(source="entropy>3"),
     c.RemoveCondition(number=3),
     c.SetWatch(texts=[b" Ku"]),
-    asks.AskCondition(source="entropy>3"),
+    AskCondition(source="entropy>3"),
     w.SetConditions(
         session="7ZK3M9QP", conditions=[CONDITION_SPEC], watch=pack_ints("I", [700]), cause=CMD
     ),

@@ -9,13 +9,13 @@ from typing import Final
 
 import msgspec
 
-from engine_daemon.protocol import asks
 from engine_daemon.protocol import commands as c
 from engine_daemon.protocol import events as e
 from engine_daemon.protocol import state as s
 from engine_daemon.protocol import values as v
 from engine_daemon.protocol import worker as w
 from engine_daemon.protocol.packing import pack_floats, pack_ints
+from engine_daemon.protocol.reads import AskEncode, AskEvents, AskStacks
 from tests.protocol.samples_branches import BRANCHES
 from tests.protocol.samples_prefill import PREFILL_SAMPLES
 
@@ -269,9 +269,9 @@ _COMMANDS: list[msgspec.Struct] = [
     c.SetSampler(sampler=SAMPLER),
     c.Close(by="run"),
     c.StopDaemon(),
-    asks.AskEvents(seqs=[4, 5]),
-    asks.AskEncode(prompt=PROMPT_SPEC),
-    asks.AskStacks(),
+    AskEvents(seqs=[4, 5]),
+    AskEncode(prompt=PROMPT_SPEC),
+    AskStacks(),
 ]
 
 _VIEWERS: list[msgspec.Struct] = [
@@ -282,7 +282,7 @@ _VIEWERS: list[msgspec.Struct] = [
     c.Unsub(session="7ZK3M9QP"),
     c.Ack(session="7ZK3M9QP", next=6),
     c.Cmd(cmd=CMD, epoch=EPOCH, do=c.RunTo(step=12), session="7ZK3M9QP", lease_no=2, at=AT),
-    c.AskRequest(ask=asks.AskEvents(seqs=[4, 5]), session="7ZK3M9QP"),
+    c.AskRequest(ask=AskEvents(seqs=[4, 5]), session="7ZK3M9QP"),
     c.Ping(lag=5, next=6),
     c.Welcome(
         ver="1.0",

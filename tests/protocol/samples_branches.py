@@ -4,12 +4,12 @@ from typing import Final
 
 import msgspec
 
-from engine_daemon.protocol import asks
 from engine_daemon.protocol import commands as c
 from engine_daemon.protocol import events as e
 from engine_daemon.protocol import values as v
 from engine_daemon.protocol import worker as w
 from engine_daemon.protocol.packing import pack_floats, pack_ints
+from engine_daemon.protocol.reads import AskPreview, AskReroll, AskToken, AskWhatIf
 
 _SESSION: Final = "7ZK3M9QP"
 _CMD: Final = bytes(range(16))
@@ -70,10 +70,10 @@ BRANCHES: Final[dict[str, msgspec.Struct]] = {
     "Resample-cmd": c.Resample(step=4, branch=1),
     "Switch": c.Switch(branch=3),
     "Recompute": c.Recompute(step=4, branch=1),
-    "AskToken": asks.AskToken(ids=[1, 700], step=4, branch=1),
-    "AskWhatIf": asks.AskWhatIf(sampler=_SAMPLER, step=4, branch=1),
-    "AskPreview": asks.AskPreview(sampler=_SAMPLER),
-    "AskReroll": asks.AskReroll(n=1000, step=4, branch=1),
+    "AskToken": AskToken(ids=[1, 700], step=4, branch=1),
+    "AskWhatIf": AskWhatIf(sampler=_SAMPLER, step=4, branch=1),
+    "AskPreview": AskPreview(sampler=_SAMPLER),
+    "AskReroll": AskReroll(n=1000, step=4, branch=1),
     "Answer-2": c.Answer(tokens=[_TOKEN], figures=_FIGURES),
     "EngineOptions-2": w.EngineOptions(rows_bytes=1 << 20, cache_bytes=1 << 30, snapshot_every=16),
     "ForceId-2": w.ForceId(session=_SESSION, id=700, then=_IDS),

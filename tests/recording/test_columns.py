@@ -225,6 +225,22 @@ def test_a_sequence_that_is_read_again_keeps_what_was_recorded() -> None:
     assert (columns.place.kind, columns.place.step) == ("pending", 2)
 
 
+def test_another_path_is_read_anew_and_nothing_is_measured_on_it() -> None:
+    columns = fold(*session([b"A", b"B"], close=False), commanded("measure_naive", goal=3))
+    columns.fold(columns.next, prefilled(512, step=2))
+    columns.fold(columns.next, e.Branched(branch=1, step=1, parent=0, t_ns=1, wall_ns=2))
+    assert (columns.place.kind, columns.place.branch, columns.measuring) == ("pending", 1, 0)
+    chunk = e.Prefilled(branch=1, step=1, done=512, total=1300, forward_ms=9.0, t_ns=1, wall_ns=2)
+    columns.fold(columns.next, chunk)
+    assert columns.place == Place(kind="prefill", branch=1, step=1, done=512, total=1300)
+    released = e.CacheReleased(branch=1, step=1, bytes=4096, why="cache", t_ns=1, wall_ns=2)
+    columns.fold(columns.next, released)
+    assert (columns.place.kind, columns.place.done) == ("pending", 0)
+    columns.fold(columns.next, chunk)
+    columns.fold(columns.next, e.Switched(branch=0, step=2, t_ns=1, wall_ns=2))
+    assert (columns.place.kind, columns.place.branch, columns.place.step) == ("ended", 0, 2)
+
+
 def test_scores_of_the_prompt_and_columns_that_do_not_fit() -> None:
     scored = SAMPLES["PromptScored"]
     assert isinstance(scored, e.PromptScored)

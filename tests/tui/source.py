@@ -10,7 +10,6 @@ from typing import Self
 
 from engine_daemon.client import LinkLost, Update
 from engine_daemon.errors import InspectError
-from engine_daemon.protocol.asks import AnyAsk, AskCondition, AskEncode, AskEvents
 from engine_daemon.protocol.codec import pack_event
 from engine_daemon.protocol.commands import (
     AddCondition,
@@ -33,6 +32,7 @@ from engine_daemon.protocol.events import (
     ConditionRemoved,
     SamplerSet,
 )
+from engine_daemon.protocol.reads import AnyAsk, AskCondition, AskEncode, AskEvents
 from engine_daemon.protocol.state import State
 from tests.tui.story import SESSION, Story, state
 

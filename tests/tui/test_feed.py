@@ -6,8 +6,8 @@ import pytest
 
 from engine_daemon.client import LinkUp
 from engine_daemon.errors import InspectError
-from engine_daemon.protocol.asks import AskEvents
 from engine_daemon.protocol.commands import Batch, StateMessage
+from engine_daemon.protocol.reads import AskEvents
 from tests.tui.source import FakeSource
 from tests.tui.story import SESSION, Story, paused, state
 from tui.feed import FRAME_S, Feed

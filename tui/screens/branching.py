@@ -9,9 +9,9 @@ from typing import Final
 from textual.screen import Screen
 
 from engine_daemon.errors import InspectError
-from engine_daemon.protocol.asks import AskEncode, AskReroll, AskWhatIf
 from engine_daemon.protocol.codec import unpack_event
 from engine_daemon.protocol.events import PromptSet
+from engine_daemon.protocol.reads import AskEncode, AskReroll, AskWhatIf
 from engine_daemon.protocol.values import PromptSpec, Sampler
 from tui.control import Control
 from tui.overlay import reroll, what_if

@@ -5,7 +5,6 @@ import math
 import pytest
 from textual.widgets import Input, OptionList
 
-from engine_daemon.protocol.asks import AskReroll, AskWhatIf
 from engine_daemon.protocol.commands import (
     Answer,
     At,
@@ -15,6 +14,7 @@ from engine_daemon.protocol.commands import (
     SetSampler,
     Switch,
 )
+from engine_daemon.protocol.reads import AskReroll, AskWhatIf
 from engine_daemon.protocol.values import StepFigures, TokenFigure
 from tests.tui.pilot import rows, said, screen, until
 from tests.tui.source import FakeSource

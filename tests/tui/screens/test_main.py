@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from engine_daemon.errors import InspectError
-from engine_daemon.protocol.asks import AskEvents
 from engine_daemon.protocol.commands import At, Force, Pause, RunTo
+from engine_daemon.protocol.reads import AskEvents
 from tests.tui.pilot import rows, said, screen, until
 from tests.tui.source import FakeSource
 from tests.tui.story import SESSION, Story, paused, state

@@ -1,6 +1,6 @@
-"""Reads: what a viewer may ask. They are never logged and change nothing.
+"""Reads: what viewers may ask without changing anything. Never logged, never delay a step.
 
-`commands` has the messages they travel in.
+Knows no sockets; the messages around them are in `commands`.
 """
 
 import msgspec
