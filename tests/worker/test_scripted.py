@@ -3,7 +3,6 @@
 import math
 import subprocess
 import sys
-import time
 
 import pytest
 
