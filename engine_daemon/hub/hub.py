@@ -22,7 +22,6 @@ from engine_daemon.hub.sessions import SessionStore
 from engine_daemon.hub.workers import EngineSide
 from engine_daemon.paths import Paths
 from engine_daemon.protocol import commands as cmd
-from engine_daemon.protocol.reads import AskEncode
 from engine_daemon.protocol.state import State
 
 TICK_S: Final = 0.5
@@ -33,11 +32,6 @@ UNHEARD_S: Final = 5.0
 """A failed load waits so long for whoever started the daemon to ask."""
 KEEP_CLOSED_S: Final = 60.0
 """A closed session that nobody follows stays readable for so long."""
-REMEMBERED: Final = 4096
-"""Replies kept, so that a repeated command gets the same one."""
-ANSWER_BYTES: Final = 4 * 1024 * 1024
-MAX_EVENTS_ASKED: Final = 512
-_LARGE: Final = (cmd.Open, AskEncode)
 
 _log = logging.getLogger(__name__)
 

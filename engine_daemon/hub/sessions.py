@@ -75,7 +75,6 @@ class Session:
         self.cache_gone = False
         self.placed = 0
         self.unsent: PromptSpec | None = None
-        self.encoding: int | None = None
         self.opened_by: bytes | None = None
         self.goal: int | None = 0
         self.engine_logged = 0

@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 
 import zmq
 
+from engine_daemon import __version__
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.protocol.codec import WireError, decode_body, open_envelope, seal
 from engine_daemon.protocol.commands import Message
@@ -34,7 +35,6 @@ from engine_daemon.protocol.worker import (
     SumWeights,
     WeightsSummed,
 )
-from engine_daemon.version import version
 from engine_daemon.worker.backends import make_backend
 from engine_daemon.worker.backends.base import ChecksTokenizer, HasWeights
 from engine_daemon.worker.budget import limit_of
@@ -144,7 +144,7 @@ class ProgressReport:
 def run(socket_path: str, rank: int) -> int:
     """Be a worker; returns the exit status when loading failed, else never."""
     link = Link(socket_path)
-    link.send(ChildReady(role="worker", version=version(), pid=os.getpid(), rank=rank))
+    link.send(ChildReady(role="worker", version=__version__, pid=os.getpid(), rank=rank))
     try:
         engine = load(link)
     except InspectError as error:

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import pytest
 
+from engine_daemon import __version__
 from engine_daemon.protocol.events import Event, Predicted, Stepped, Stopped
 from engine_daemon.protocol.packing import pack_ints
 from engine_daemon.protocol.synthetic import EOS_ID
@@ -28,7 +29,6 @@ from engine_daemon.protocol.worker import (
     Resample,
     Stacks,
 )
-from engine_daemon.version import version
 from tests.worker.conftest import PROMPT, WorkerUnderTest, opening
 
 WINDOW = 64
@@ -52,7 +52,7 @@ def stops(events: list[Event]) -> list[str]:
 
 def test_greets_then_loads_then_is_ready(worker: WorkerUnderTest) -> None:
     ready = worker.expect(ChildReady)
-    assert (ready.role, ready.version, ready.pid) == ("worker", version(), worker.process.pid)
+    assert (ready.role, ready.version, ready.pid) == ("worker", __version__, worker.process.pid)
     worker.send(Load(options=EngineOptions(backend="scripted", model="scripted:load_ms=150")))
     stages = [worker.expect(Progress).stage]
     assert worker.expect(Located).model_dir == ""
