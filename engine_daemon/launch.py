@@ -197,20 +197,20 @@ def stop_daemon(paths: Paths) -> bool:
     try:
         pid = pid or int(read_connection(paths)["pid"])
     except InspectError as error:
-        if _gone(paths, begun + STOP_S):  # it was on its way out
+        if _gone(paths, None, begun + STOP_S):  # it was on its way out
             return True
         error.hint = f"End the process that holds {paths.lock}: fuser -k {paths.lock}"
         raise
-    if _is_stopped(pid):
+    if _process_state(pid) in ("T", "t"):  # halted (SIGSTOP, a debugger): it hears nothing
         _signal(pid, signal.SIGKILL)
     else:
         try:
             asyncio.run(_ask_to_stop(paths))
         except (InspectError, TimeoutError):
             _signal(pid, signal.SIGTERM)
-    if not _gone(paths, begun + KILL_S):
+    if not _gone(paths, pid, begun + KILL_S):
         _signal(pid, signal.SIGKILL)
-        _gone(paths, begun + STOP_S)
+        _gone(paths, pid, begun + STOP_S)
     return True
 
 
@@ -220,17 +220,18 @@ async def _ask_to_stop(paths: Paths) -> None:
             await client.command(StopDaemon())
 
 
-def _is_stopped(pid: int) -> bool:
-    """It was halted (SIGSTOP, a debugger) and hears nothing."""
+def _process_state(pid: int) -> str:
+    """The kernel's letter for it (proc(5)): R, S, T …; Z when it has ended, or is not there."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text("utf-8")
     except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] in ("T", "t")
+        return "Z"
+    return stat.rpartition(")")[2].split()[0]
 
 
-def _gone(paths: Paths, deadline: float) -> bool:
-    while is_running(paths):
+def _gone(paths: Paths, pid: int | None, deadline: float) -> bool:
+    """Its lock is free and its process has ended: a process outlives its lock by a moment."""
+    while is_running(paths) or (pid is not None and _process_state(pid) not in ("Z", "X")):
         if time.monotonic() > deadline:
             return False
         time.sleep(_POLL_S)

@@ -34,7 +34,7 @@ def test_step_force_quit_and_come_back(place: Place) -> None:
         screen.until("forced")
         screen.press("q")
         last = screen.finish()
-    come_back = re.search(r"llm-inspect (attach --session \w+)", last)
+    come_back = re.search(r"llm-inspect (attach --session [0-9A-Z]{8})", last)
     assert come_back is not None
     with place.terminal(*come_back[1].split()) as screen:
         for wanted in ("step 4 pending", "Hello␣pods␣are", "forced"):

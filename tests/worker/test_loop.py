@@ -274,11 +274,13 @@ def test_two_sessions_take_turns(worker: WorkerUnderTest) -> None:
     assert steps.count("s1") == steps.count("s2") == 20
     together = steps[steps.index("s2") : -1 - steps[::-1].index("s1")]
     assert all(a != b for a, b in pairwise(together))
+    turns = [(name, event) for name, event in worker.log if isinstance(event, Predicted)]
     waits = [
         event.waited_ms
-        for _, event in worker.log
-        if isinstance(event, Predicted) and event.step > 1
+        for (before, _), (name, event) in pairwise(turns)
+        if before != name and event.step > 1
     ]
+    assert len(waits) > 20
     assert min(waits) > 0.0
     paths = {
         name: [e.id for n, e in worker.log if n == name and isinstance(e, Stepped)]
