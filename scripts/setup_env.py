@@ -196,6 +196,7 @@ def set_up(extras: list[str]) -> None:
     """Bring `.venv` to what is wanted; nothing at all when it is there already."""
     wanted, stamp = wanted_hash(), read_stamp()
     if stamp.get("hash") == wanted and set(extras) <= set(stamp["extras"]) and usable_venv():
+        compile_sources()
         say(f"ready: {stamp['found']}")
         return
     if not usable_venv():
@@ -213,7 +214,15 @@ def set_up(extras: list[str]) -> None:
     beside = STAMP.with_name("setup.json.new")
     beside.write_text(json.dumps({"hash": wanted, "extras": all_extras, "found": found}), "utf-8")
     os.replace(beside, STAMP)
+    compile_sources()
     say(f"ready: {found}")
+
+
+def compile_sources() -> None:
+    """Bytecode beside the sources, as pip makes it for what it copies: an editable install has
+    none until it first runs, and never gets any where PYTHONDONTWRITEBYTECODE is set."""
+    packages = [str(ROOT / name) for name in ("engine_daemon", "tui")]
+    subprocess.run([str(VENV_PYTHON), "-m", "compileall", "-q", *packages])
 
 
 def venv_config() -> str:

@@ -115,3 +115,17 @@ def test_the_script_can_be_read_by_old_interpreters() -> None:
     too_old = source.index("sys.version_info < OLDEST_PYTHON")
     assert too_old < source.index("set_up(sys.argv")
     assert sys.version_info >= (3, 11)
+
+
+def test_the_sources_have_bytecode_whatever_the_environment_says(
+    setup_env: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("engine_daemon", "tui"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "one.py").write_text("A = 1\n", "utf-8")
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.setattr(setup_env, "ROOT", tmp_path)
+    setup_env.compile_sources()
+    for name in ("engine_daemon", "tui"):
+        cached = importlib.util.cache_from_source(str(tmp_path / name / "one.py"))
+        assert Path(cached).is_file()

@@ -22,8 +22,9 @@ DASH: Final = "–"
 """Stands where a value is not there."""
 _MAX_MARKS: Final = 4
 """Combining marks that one base character may carry."""
-_MAYBE_MARKS: Final = re.compile("[\u0300-\u1fff\u20d0-\u20ff\u2c00-\u2dff\u3000-\U0010ffff]")
-"""Where zero-width marks lie; none of the signs that stand for something is in it."""
+_MAYBE_MARKS: Final = re.compile("[^\x00-\u02ff\u2000-\u20cf\u2100-\u2bff\u2e00-\u2fff]")
+"""Where zero-width marks lie; none of the signs that stand for something is in it. (What is left
+out is named: compiled at every start, a class that reaches beyond 16 bits takes 4 ms.)"""
 _PLAIN: Final = re.compile(r"[ -~]*")
 
 

@@ -27,6 +27,8 @@ def main() -> None:
     parser.add_argument("names", nargs="*", choices=[*BENCHES, []], help="default: all")
     names = parser.parse_args().names or BENCHES
     rows: list[Row] = []
+    # Modules are compiled once, as where the project is installed, not in each process.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sleep_when_idle()
     keep_freed_pages()
     for name in names:
