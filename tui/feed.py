@@ -1,7 +1,8 @@
 """From updates to pixels: folds everything that arrived, then paints once.
 
-Paints on arrival when the last paint is a frame ago, else when it is. Knows source and view;
-no widgets (whoever owns it passes a function that paints).
+Paints on arrival when the last paint is a frame ago, else when it is; where events crowd, frames
+are made longer so that a flood leaves the core to others. Knows source and view; no widgets
+(whoever owns it passes a function that paints).
 """
 
 import asyncio
@@ -22,7 +23,12 @@ if TYPE_CHECKING:
     from engine_daemon.client import Update
 
 FRAME_S: Final = 0.033
-_SLICE_S: Final = 0.008
+_LONGEST_FRAME_S: Final = 0.1
+_CROWD: Final = 16
+"""Events in a frame that nobody tells apart any more: only then may a frame last longer."""
+_SHARE: Final = 0.2
+"""Of one core, that a crowd of events may take: a frame lasts as long as its work asks for."""
+_SLICE_S: Final = 0.004
 """How long folding may take before keys get a turn."""
 
 
@@ -47,6 +53,9 @@ class Feed:
         self._after = after_events
         self._sessions: dict[str, Columns] = {}
         self._painted = 0.0
+        self._cpu = 0.0
+        self._folded = 0
+        self._frame = FRAME_S
         self._timer: asyncio.TimerHandle | None = None
         self._fetching: asyncio.Task[None] | None = None
         self._gone: set[int] = set()
@@ -108,6 +117,7 @@ class Feed:
         for seq, packed in batch.ev:
             if seq < columns.next:
                 continue
+            self._folded += 1
             try:
                 if isinstance(columns.apply(seq, packed), UnknownEvent):
                     self._view.newer_daemon = True
@@ -125,12 +135,16 @@ class Feed:
         """Something looks different: paint now, or as soon as a frame has passed."""
         if self._timer is not None:
             return
-        wait = self._painted + FRAME_S - time.monotonic()
+        wait = self._painted + self._frame - time.monotonic()
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(max(wait, 0.0), self._paint_now)
 
     def _paint_now(self) -> None:
         self._timer = None
+        cpu = time.thread_time()
+        work, self._cpu = cpu - self._cpu, cpu
+        crowded, self._folded = self._folded > _CROWD, 0
+        self._frame = min(max(FRAME_S, work / _SHARE), _LONGEST_FRAME_S) if crowded else FRAME_S
         self._painted = time.monotonic()
         self._paint()
         self.fetch_wanted()

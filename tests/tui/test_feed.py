@@ -1,6 +1,8 @@
 """The feed: folds everything, paints once a frame, asks for what is looked at."""
 
 import asyncio
+import time
+from itertools import pairwise
 
 import pytest
 
@@ -64,6 +66,31 @@ async def test_paints_are_a_frame_apart(bench: Bench) -> None:
     await bench.until(lambda: len(bench.paints) >= 3)
     gaps = [b - a for a, b in zip(bench.paints, bench.paints[1:], strict=False)]
     assert min(gaps) >= FRAME_S * 0.9
+    task.cancel()
+
+
+async def test_a_crowd_of_events_has_frames_as_long_as_its_work_asks_for(bench: Bench) -> None:
+    def paint() -> None:
+        bench.paints.append(asyncio.get_running_loop().time())
+        until = time.thread_time() + 0.016
+        while time.thread_time() < until:
+            pass
+
+    feed = Feed(bench.source, bench.view, paint, bench._after)
+    task = asyncio.create_task(feed.run())
+    feed.follow(SESSION)
+    story = bench.source.story
+
+    async def shortest_gap(steps: int) -> float:
+        del bench.paints[:]
+        while len(bench.paints) < 6:
+            for _ in range(steps):
+                story.pick(9, b" x", 0.5).predict()
+            bench.source.flush()
+            await asyncio.sleep(0.005)
+        return min(b - a for a, b in pairwise(bench.paints[1:]))
+
+    assert await shortest_gap(steps=8) >= 0.07
     task.cancel()
 
 

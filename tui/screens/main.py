@@ -140,12 +140,13 @@ class MainScreen(BranchActions, BreakpointKeys, Measuring):
         """The keys of the focused pane first; none that would only be refused."""
         focused = self.focused
         scope = focused.SCOPE if isinstance(focused, Pane) else None
-        self.query_one(KeysBar).show(
-            [scope, "main"] if scope else ["main"],
-            self._count,
-            first=("", "") if self.maximized is None else ("main.zoom", "all panes"),
-            without=frozenset() if self.view.forcible else frozenset(_FORCING),
-        )
+        for bar in self.query(KeysBar):  # gone already while the screen is taken down
+            bar.show(
+                [scope, "main"] if scope else ["main"],
+                self._count,
+                first=("", "") if self.maximized is None else ("main.zoom", "all panes"),
+                without=frozenset() if self.view.forcible else frozenset(_FORCING),
+            )
 
     def _take_count(self) -> int:
         count = int(self._count or 1)

@@ -5,6 +5,7 @@ import math
 import pytest
 
 from tests.tui.story import FIRST, candidates
+from tui.widgets import plot
 from tui.widgets.bars import bar
 from tui.widgets.curve import Curve
 from tui.widgets.plot import DOT, MARK, Series, plot_lines
@@ -60,6 +61,34 @@ def test_plot_is_as_large_as_asked() -> None:
     assert sum(line.count(DOT) for line in lines) == 3
     assert any(MARK in line for line in lines)
     assert any("5┤" in line for line in lines)
+
+
+def test_points_that_share_a_cell_are_drawn_once_and_none_goes_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    curve = Series([float(k) for k in range(5000)], [20 + k / 500 for k in range(5000)])
+    handed: list[int] = []
+
+    def all_points(one: Series, _across: float, _up: float) -> tuple[list[float], list[float]]:
+        return list(one.xs), list(one.ys)
+
+    def counted(one: Series, across: float, up: float) -> tuple[list[float], list[float]]:
+        xs, ys = thinned(one, across, up)
+        handed.append(len(xs))
+        return xs, ys
+
+    thinned = plot._thinned
+    monkeypatch.setattr(plot, "_thinned", counted)
+    lines = plot_lines([curve], 76, 14, low=0, high=35)
+    assert handed[0] < 250
+    monkeypatch.setattr(plot, "_thinned", all_points)
+    drawn, all_drawn = dots(lines), dots(plot_lines([curve], 76, 14, low=0, high=35))
+    assert drawn <= all_drawn
+    assert {x for x, _ in drawn} == {x for x, _ in all_drawn}
+
+
+def dots(lines: list[str]) -> set[tuple[int, int]]:
+    return {(x, y) for y, line in enumerate(lines) for x, char in enumerate(line) if char == DOT}
 
 
 def test_plot_of_nothing_or_nowhere() -> None:
