@@ -3,6 +3,7 @@
 Knows locks and files, nothing of what is built.
 """
 
+import errno
 import fcntl
 import os
 import shutil
@@ -41,6 +42,13 @@ def build_once(
             code="model",
         ) from error
     return folder
+
+
+def check_room(said: str) -> None:
+    """Raise OSError when what another program or library said is that the disk is full."""
+    for number in (errno.ENOSPC, errno.EDQUOT):
+        if os.strerror(number) in said:
+            raise OSError(number, os.strerror(number))
 
 
 def _build(folder: Path, fill: Callable[[Path], None], manifest: bytes) -> None:

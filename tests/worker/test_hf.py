@@ -255,6 +255,7 @@ def test_work_stops_growing_in_a_window(folders: dict[str, Path]) -> None:
         ({"model_type": "no_such_thing"}, "no_such_thing"),
         ({"architectures": ["LlamaForTokenClassification"]}, "not supported"),
         ({"num_hidden_layers": 5}, "lacks"),
+        ({"num_hidden_layers": 1}, "holds . layers, its config.json says 1"),
         ({"intermediate_size": 128}, "shape|cannot be loaded"),
     ],
 )

