@@ -18,6 +18,7 @@ class Exit(IntEnum):
     RECORDING = 6
     TIMEOUT = 124
     INTERRUPTED = 130
+    HUNG_UP = 129
     TERMINATED = 143
 
 

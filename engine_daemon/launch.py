@@ -91,7 +91,7 @@ def _start_hub(paths: Paths, options: DaemonOptions) -> None:
                 "-P",
                 "-m",
                 "engine_daemon.hub",
-                *("--name", paths.name),
+                f"--name={paths.name}",  # a name may begin with a dash
                 *("--runtime", str(paths.runtime.absolute())),
                 *("--state", str(paths.state.absolute())),
                 *("--cache", str(paths.cache.absolute())),

@@ -25,6 +25,13 @@ WHO_CHARS: Final = 64
 _LONGEST_S: Final = 36500 * 86400.0
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+SAMPLER_RANGES: Final = {
+    "temperature": (1e-6, 1e6),
+    "repetition_penalty": (0.01, 100.0),
+    "presence_penalty": (-100.0, 100.0),
+    "frequency_penalty": (-100.0, 100.0),
+}
+"""Least and most of what is divided by or taken off a logit: beyond, float32 holds no number."""
 
 
 def whole(least: int, most: int | None = None) -> Callable[[str], int]:

@@ -112,8 +112,17 @@ class Given:
     version: bool = False
 
 
-def _any(text: str) -> str:
-    return text
+def _utf8_or_empty(text: str) -> str:
+    return check.utf8(text) if text else text
+
+
+def _in_range(name: str) -> Callable[[str], float]:
+    return check.number(*check.SAMPLER_RANGES[name])
+
+
+def _temperature(text: str) -> float:
+    value = check.number(0)(text)
+    return _in_range("temperature")(text) if value else value
 
 
 def _timeout(text: str) -> float:
@@ -158,14 +167,14 @@ OPTIONS: Final = (
     ),
     Option("--steps", _G.SESSION, "at most N new tokens", "N", _whole(0)),
     Option("--greedy", _G.SESSION, "always the most probable token (default)"),
-    Option("--temperature", _G.SESSION, "sample; 0 = greedy", "T", check.number(0)),
+    Option("--temperature", _G.SESSION, "sample; 0 = greedy", "T", _temperature),
     Option("--top-k", _G.SESSION, "sample from the K best", "K", _whole(1)),
     Option("--top-p", _G.SESSION, "sample from mass P", "P", check.number(above=0, most=1)),
     Option("--min-p", _G.SESSION, "drop what is below P times the best", "P", check.number(0, 1)),
     Option("--seed", _G.SESSION, "of the draws", "S", check.whole(0, 2**64 - 1)),
-    Option("--repetition-penalty", _G.SESSION, "1 = none", "X", check.number(above=0)),
-    Option("--presence-penalty", _G.SESSION, "0 = none", "X", check.number()),
-    Option("--frequency-penalty", _G.SESSION, "0 = none", "X", check.number()),
+    Option("--repetition-penalty", _G.SESSION, "1 = none", "X", _in_range("repetition_penalty")),
+    Option("--presence-penalty", _G.SESSION, "0 = none", "X", _in_range("presence_penalty")),
+    Option("--frequency-penalty", _G.SESSION, "0 = none", "X", _in_range("frequency_penalty")),
     Option(
         "--candidates",
         _G.SESSION,
@@ -177,7 +186,7 @@ OPTIONS: Final = (
     Option("--score-prompt", _G.SESSION, "also how likely each token of the prompt was"),
     Option("--chat", _G.SESSION, "apply the model's chat template"),
     Option("--raw", _G.SESSION, "the prompt as it is (default)"),
-    Option("--system", _G.SESSION, "system message for the template", "TEXT", _any),
+    Option("--system", _G.SESSION, "system message for the template", "TEXT", _utf8_or_empty),
     Option(
         "--prompt-file", _G.SESSION, "the prompt, byte-exact; - = standard input", "F", check.plain
     ),
@@ -185,7 +194,9 @@ OPTIONS: Final = (
     Option("--prompt-ids", _G.SESSION, "the prompt as token ids: a JSON list or white space", "F"),
     Option("--messages", _G.SESSION, "a conversation for the chat template", "FILE.json"),
     Option(
-        "--until", _G.SESSION, "stop where this is true; may be repeated", "COND", _any, repeat=True
+        *("--until", _G.SESSION, "stop where this is true; may be repeated", "COND"),
+        _utf8_or_empty,
+        repeat=True,
     ),
     Option("--fail-on-until", _G.RUN, "exit 1 when --until stopped it"),
     Option("--stop", _G.SESSION, "stop when this text was written", "TEXT", repeat=True),

@@ -19,7 +19,7 @@ from engine_daemon.cli.progress import LoadProgress
 from engine_daemon.cli.prompt import read_prompt
 from engine_daemon.cli.record import Recorder
 from engine_daemon.cli.request import open_command, who
-from engine_daemon.cli.signals import interrupted_code
+from engine_daemon.cli.signals import interrupted_code, take_sighup
 from engine_daemon.cli.target import Target, ensure_running, target_of
 from engine_daemon.client import DaemonClient, Update
 from engine_daemon.errors import Exit, InspectError
@@ -61,6 +61,7 @@ def main(arguments: list[str], given: Given) -> int:
         raise InspectError("run needs a prompt", "llm-inspect run PROMPT, or --prompt-file FILE")
     command = open_command(given, prompt, run=True)
     target = target_of(given)
+    take_sighup()
     printer: Printer = JsonPrinter() if given.json else TextPrinter(echo=given.echo)
     with Recorder(given.record) as recorder:
         try:
@@ -238,8 +239,18 @@ class Run:
         elif self._leave.wanted:
             self._go()
         else:
-            why = stopped.message or (f"by {self._paused_by}" if self._paused_by else "")
-            say(f"paused {why} at step {stopped.step}; the run waits until it goes on")
+            self._say_standing(stopped)
+
+    def _say_standing(self, stopped: Stopped) -> None:
+        """Others paused or stepped it. Whoever closes it stops it first: that is told as an end."""
+        at, waits = f"at step {stopped.step}", "; the run waits until it goes on"
+        if stopped.message:
+            say(f"stopped {at}: {stopped.message}")
+        elif stopped.reason != "pause":
+            say(f"stands {at}{waits}")
+        elif self._paused_by:
+            say(f"paused by {self._paused_by} {at}{waits}")
+        self._paused_by = ""
 
     def _verdict(self, stopped: Stopped) -> Exit:
         """What the command exits with after an end that is no fault."""
@@ -276,7 +287,7 @@ class Run:
     # Leaving before the end -------------------------------------------------------------------
 
     def interrupted(self) -> None:
-        """SIGINT or SIGTERM: pause, then leave; a second one leaves at once."""
+        """A signal that ends it: pause, then leave; a second one leaves at once."""
         if not self._leave.begin(interrupted_code()):
             self._progress.close()
             say(f"left before the session {self._session} stood still")

@@ -1,20 +1,27 @@
-"""SIGINT and SIGTERM of a command: the same way out, told apart by the exit code only."""
+"""SIGINT, SIGTERM and SIGHUP of a command: the same way out, told apart by the exit code only."""
 
 import signal
 
 from engine_daemon.errors import Exit
 
-_terminated = False
+_CODES = {signal.SIGTERM: Exit.TERMINATED, signal.SIGHUP: Exit.HUNG_UP}
+_code = Exit.INTERRUPTED
 
 
 def take_sigterm() -> None:
     """From here on SIGTERM does what SIGINT does."""
-    signal.signal(signal.SIGTERM, _terminate)
+    signal.signal(signal.SIGTERM, _end)
 
 
-def _terminate(_number: int, _frame: object) -> None:
-    global _terminated
-    _terminated = True
+def take_sighup() -> None:
+    """From here on the end of the terminal does so too, unless it is ignored (`nohup`)."""
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, _end)
+
+
+def _end(number: int, _frame: object) -> None:
+    global _code
+    _code = _CODES[signal.Signals(number)]
     if signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, signal.SIG_DFL):
         raise KeyboardInterrupt  # a job in the background: its SIGINT would be lost
     signal.raise_signal(signal.SIGINT)
@@ -22,4 +29,4 @@ def _terminate(_number: int, _frame: object) -> None:
 
 def interrupted_code() -> Exit:
     """What an interrupted command exits with."""
-    return Exit.TERMINATED if _terminated else Exit.INTERRUPTED
+    return _code

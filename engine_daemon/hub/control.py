@@ -16,6 +16,7 @@ from engine_daemon.hub.breakpoints import (
 )
 from engine_daemon.hub.refusing import Rejected, log_command
 from engine_daemon.hub.sessions import Session, SessionStore, stamp
+from engine_daemon.options import SAMPLER_RANGES
 from engine_daemon.protocol import commands as cmd
 from engine_daemon.protocol import events as ev
 from engine_daemon.protocol.commands import At
@@ -176,16 +177,15 @@ def obey(
 
 def check_sampler(sampler: Sampler) -> None:
     """Raise `Rejected` when a value is out of its range (NaN is out of every range)."""
-    checks = (
-        ("temperature", 0.0 < sampler.temperature < float("inf"), "above 0"),
+    checks = [
         ("top_k", sampler.top_k >= 0, "0 or more"),
         ("top_p", 0.0 < sampler.top_p <= 1.0, "in (0, 1]"),
         ("min_p", 0.0 <= sampler.min_p <= 1.0, "in [0, 1]"),
         ("seed", 0 <= sampler.seed <= MAX_SEED, "in 0 … 2^64-1"),
-        ("repetition_penalty", 0.0 < sampler.repetition_penalty < float("inf"), "above 0"),
-        ("presence_penalty", abs(sampler.presence_penalty) < float("inf"), "finite"),
-        ("frequency_penalty", abs(sampler.frequency_penalty) < float("inf"), "finite"),
-    )
+    ]
+    for name, (least, most) in SAMPLER_RANGES.items():
+        good = least <= getattr(sampler, name) <= most
+        checks.append((name, good, f"in [{least:g}, {most:g}]"))
     for name, good, rule in checks:
         if not good:
             raise Rejected("bad_arg", f"{name} must be {rule}, not {getattr(sampler, name)}")

@@ -113,8 +113,9 @@ class Go(Message, frozen=True, kw_only=True):
 
 
 class Halt(Message, frozen=True, kw_only=True):
-    """Stand at the next pending step, or after the chunk that is being read; `Stopped` with
-    this reason follows if it was running. Measurements that are left are dropped."""
+    """Stand at the next pending step, or after the chunk that is being read (time that is up: at
+    a step only); `Stopped` with this reason follows if it was running. Measurements that are left
+    are dropped."""
 
     session: str
     cause: bytes | None = None

@@ -155,8 +155,9 @@ class Turns:
 
     def _halt(self, seat: Seat, message: Halt) -> None:
         """Stand now where the session stands at a distribution or between two chunks, else as
-        soon as it does."""
-        between = seat.session.pending is not None or seat.session.reading is not None
+        soon as it does. Time that is up is told at a step: a prompt is read to its end first."""
+        chunks = seat.session.reading is not None and message.reason != "timeout"
+        between = seat.session.pending is not None or chunks
         if (seat.run is not None or seat.opening) and between:
             seat.opening = False
             self._telling.stop(seat, message.reason, message.cause)
@@ -305,6 +306,8 @@ class Turns:
 
     def _stop_in_prefill(self, seat: Seat, chunk: Chunk) -> None:
         run, halt = seat.run, seat.halt
+        if halt is not None and halt.reason == "timeout":
+            return
         there = run is not None and run.read is not None and chunk.done >= run.read
         if halt is not None or there:
             seat.opening = False

@@ -168,6 +168,12 @@ def test_two_daemons(place: Place) -> None:
     assert place.status()["sessions"] == []
 
 
+def test_a_name_may_begin_with_a_dash(place: Place) -> None:
+    place.run("daemon", "start", "--name=-x", *SCRIPTED)
+    assert place.json("daemon", "list", "--json")[0]["name"] == "-x"
+    place.run("daemon", "stop", "--name=-x")
+
+
 @pytest.mark.parametrize("words", [("run", *SCRIPTED, "--steps", "1", "Hi")])
 def test_modules_in_the_working_directory_are_never_imported(
     place: Place, words: tuple[str, ...]

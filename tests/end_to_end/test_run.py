@@ -160,11 +160,12 @@ def test_a_signal_at_any_moment_leaves_no_session_unnamed(
                 assert session["status"] == "paused"
 
 
-def test_termination_is_an_interrupt(place: Place) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_termination_is_an_interrupt(place: Place, number: signal.Signals, code: int) -> None:
     run = place.start("run", *SLOW, "--json", "Hello")
     session = run.until("step", 3)["session"]
-    run.send(signal.SIGTERM)
-    done = run.finish(143)
+    run.send(number)
+    done = run.finish(code)
     assert done.lines[-1]["event"] == "pending"
     assert f"llm-inspect attach --session {session}" in done.err
     assert place.session(session)["status"] == "paused"
@@ -215,6 +216,18 @@ def test_somebody_pauses_resumes_and_closes(place: Place) -> None:
     assert lines[-1]["reason"] == "user"
     assert lines[-1]["at"]["pending"] is True
     assert lines[-2]["event"] == "pending"
+
+
+def test_whoever_closes_or_stops_it_is_told_as_an_end(place: Place) -> None:
+    run = place.start("run", *SLOW, "--json", *SHORT, "Hello")
+    place.run("close", run.until("step", 1)["session"])
+    assert "waits" not in run.finish(0).err
+    run = place.start("run", *SLOW, "--json", *SHORT, "Hello")
+    run.until("step", 1)
+    place.run("daemon", "stop")
+    said = run.finish(4).err
+    assert "the daemon was stopped" in said
+    assert "waits" not in said
 
 
 def test_the_engine_dies(place: Place) -> None:

@@ -161,6 +161,9 @@ async def test_a_running_session_is_busy_but_pause_is_heard(daemon: Daemon) -> N
         cmd.SetSampler(sampler=Sampler(greedy=False, top_p=0.0)),
         cmd.SetSampler(sampler=Sampler(greedy=False, min_p=1.5)),
         cmd.SetSampler(sampler=Sampler(greedy=False, top_k=-1)),
+        cmd.SetSampler(sampler=Sampler(repetition_penalty=1e-300)),
+        cmd.SetSampler(sampler=Sampler(presence_penalty=1e39)),
+        cmd.SetSampler(sampler=Sampler(frequency_penalty=float("nan"))),
     ],
 )
 async def test_values_out_of_range_change_nothing(daemon: Daemon, do: cmd.AnyCommand) -> None:

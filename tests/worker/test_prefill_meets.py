@@ -40,10 +40,14 @@ def test_a_session_that_was_paused_while_it_read_is_asked_once_it_is_there() -> 
     assert told(run_on(table))[-2:] == ["P0", "condition@0"]
 
 
-def test_a_time_limit_stands_after_the_chunk() -> None:
+@pytest.mark.parametrize("turns", [0, 1, 2])
+def test_a_time_limit_stands_at_a_step_never_inside_the_prompt(turns: int) -> None:
     table = Table()
-    table.handle(long_opening(stands=False), GO_ON, Halt(session="s1", reason="timeout"))
-    assert told(run_on(table)) == ["512/1124", "timeout@0 ended"]
+    table.handle(long_opening(stands=False), GO_ON)
+    for _ in range(turns):
+        table.turn()
+    table.handle(Halt(session="s1", reason="timeout"))
+    assert told(run_on(table))[-2:] == ["P0", "timeout@0"]
 
 
 @pytest.mark.parametrize("look", [True, False])

@@ -14,6 +14,7 @@ from textual.content import Content
 from textual.widgets import Input, Label, Static
 
 from engine_daemon.errors import InspectError
+from engine_daemon.options import SAMPLER_RANGES
 from engine_daemon.protocol.values import Sampler
 from tui.text import SafeText
 from tui.widgets.toggle import Toggle
@@ -31,15 +32,20 @@ class Field:
     draw: bool = False
 
 
+def _in_range(name: str) -> Callable[[float], bool]:
+    least, most = SAMPLER_RANGES[name]
+    return lambda value: least <= value <= most
+
+
 FIELDS: Final = (
-    Field("temperature", "temperature", "above 0", lambda v: 0 < v <= 100, draw=True),
+    Field("temperature", "temperature", "above 0", _in_range("temperature"), draw=True),
     Field("top_k", "top-k", "0 = off", lambda v: 0 <= v < 2**31, whole=True, draw=True),
     Field("top_p", "top-p", "0 – 1, 1 = off", lambda v: 0 < v <= 1, draw=True),
     Field("min_p", "min-p", "0 – 1, 0 = off", lambda v: 0 <= v <= 1, draw=True),
     Field("seed", "seed", "empty = random", lambda v: 0 <= v < 2**64, whole=True, draw=True),
-    Field("repetition_penalty", "repetition", "1 = off", lambda v: 0 < v <= 100),
-    Field("presence_penalty", "presence", "0 = off", lambda v: -100 <= v <= 100),
-    Field("frequency_penalty", "frequency", "0 = off", lambda v: -100 <= v <= 100),
+    Field("repetition_penalty", "repetition", "1 = off", _in_range("repetition_penalty")),
+    Field("presence_penalty", "presence", "0 = off", _in_range("presence_penalty")),
+    Field("frequency_penalty", "frequency", "0 = off", _in_range("frequency_penalty")),
 )
 
 
