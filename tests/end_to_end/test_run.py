@@ -273,3 +273,35 @@ def test_faults_of_the_engine(place: Place, script: str, code: int, name: str) -
     assert done.lines[-1]["code"] == name
     assert len(of(done.lines, "step")) >= 1
     assert "stays open" in done.err
+
+
+def test_somebody_takes_another_branch_and_comes_back(place: Place) -> None:
+    run = place.start("run", *SLOW, "--json", *SHORT, "--steps", "60", "Hello")
+    session = run.until("step", 4)["session"]
+    place.run("pause", session)
+    at = place.session(session)["place"]["step"]
+    with place.terminal("attach", "--session", session) as screen:
+        screen.until(f"step {at} pending")
+        for back in (1, 2):
+            screen.press("left")
+            screen.until(f"NEXT TOKEN · step {at - back}")
+        screen.press("tab")
+        screen.until("enter force")
+        screen.press("down")
+        screen.until("▸  2")
+        screen.press("enter")
+        wait_for(lambda: place.session(session)["place"]["branch"] == 1)
+        assert "branch 1; the run waits for branch 0" in run.said("somebody went")
+        screen.until(f"step {at - 1} pending")
+        screen.press("[")
+        wait_for(lambda: place.session(session)["place"]["branch"] == 0)
+        screen.until(f"step {at} pending")
+        screen.press("q")
+        screen.finish()
+    place.run("resume", session)
+    lines = run.finish(0).lines
+    steps = of(lines, "step")
+    assert [step["step"] for step in steps] == list(range(5, 60))
+    assert {step["branch"] for step in steps} == {0}
+    assert {step["chosen"]["how"] for step in steps} == {"greedy"}
+    assert lines[-1]["reason"] == "length"
