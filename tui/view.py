@@ -22,7 +22,8 @@ _KEPT_BYTES: Final = 32 * 1024 * 1024
 """Packed events kept for looking back without asking."""
 _LOST: Final = int(Flag.LOST)
 _SPECIAL: Final = int(Flag.SPECIAL)
-_NO_SPEED: Final = int(Flag.LOST | Flag.PREFILL)
+_NO_SPEED: Final = int(Flag.LOST | Flag.PREFILL | Flag.RESTORED)
+"""What says nothing of a decode step's time: a restored one may have cost a copy only."""
 _RATE_STEPS: Final = 32
 """Steps the speed is taken over."""
 

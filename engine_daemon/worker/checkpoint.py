@@ -63,6 +63,13 @@ class Checkpoint:
         return digest.hexdigest()
 
 
+_COUNTS: Final = (
+    *("vocab_size", "hidden_size", "num_hidden_layers"),
+    *("num_attention_heads", "max_position_embeddings"),
+)
+"""Entries of a configuration that every architecture spelling them so counts with."""
+
+
 def refuse(message: str, hint: str = "") -> NoReturn:
     """Raise the error of a model that cannot be had or loaded."""
     raise InspectError(message, hint, exit_code=Exit.MODEL, code="model")
@@ -100,6 +107,15 @@ def check_config(config: dict[str, object], where: str) -> dict[str, object]:
         )
     if not isinstance(config.get("model_type"), str):
         refuse(f"{where}: config.json names no model_type", "Get the checkpoint again")
+    text = config.get("text_config")
+    for part in (config, text if isinstance(text, dict) else {}):
+        for key in _COUNTS:
+            value = part.get(key)
+            if value is not None and not (type(value) is int and value > 0):
+                refuse(
+                    f"{where}: config.json says {key} = {json.dumps(value)[:40]}",
+                    "It must be a whole number, 1 or more: get the checkpoint again",
+                )
     return config
 
 

@@ -71,7 +71,8 @@ def _events(daemon: Daemon, session: str) -> list[ev.Event]:
 
 
 def _event_to_pixels(daemon: Daemon, session: str) -> Row:
-    """From the worker's clock in `Predicted` to the terminal's picture of that step."""
+    """From the worker's clock in `Stepped` to the terminal's picture of that step: a session that
+    runs shows the step that was picked last."""
     seen: dict[int, float] = {}
 
     def look(picture: str) -> bool:
@@ -88,7 +89,7 @@ def _event_to_pixels(daemon: Daemon, session: str) -> Row:
         terminal.until("PAUSED")
         terminal.press("q")
         terminal.finish()
-    born = {e.step: e.t_ns / 1e9 for e in _events(daemon, session) if isinstance(e, ev.Predicted)}
+    born = {e.step: e.t_ns / 1e9 for e in _events(daemon, session) if isinstance(e, ev.Stepped)}
     first = min(seen)
     late = [(seen[step] - born[step]) * 1000 for step in seen if step > first and step in born]
     p50, p99 = median(late), percentile(late, 0.99)

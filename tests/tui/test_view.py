@@ -1,5 +1,6 @@
 """The store of the screen: where the cursor is, what is shown, what has to be asked for."""
 
+from engine_daemon.recording.rows import Flag
 from tests.tui.story import SESSION, Story, paused, state
 from tui.view import View
 
@@ -88,6 +89,18 @@ def test_speed_is_over_decode_steps() -> None:
     speed = view.speed()
     assert speed is not None
     assert abs(speed - 1000 / 14) < 0.1
+
+
+def test_a_step_whose_row_was_kept_says_nothing_of_the_speed() -> None:
+    view = view_of(paused())
+    before = view.speed()
+    step = len(view.columns) - 1
+    view.columns.flags[step] |= int(Flag.RESTORED)
+    view.columns.total_ms[step] = 0.06
+    after = view.speed()
+    assert before is not None
+    assert after is not None
+    assert after < before * 1.5
 
 
 def test_info_of_this_session() -> None:
