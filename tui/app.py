@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -106,11 +107,12 @@ class InspectApp(App[InspectError]):
     async def _serve(self) -> None:
         try:
             async with self._source() as source:
-                self.run_worker(self._begin(source.state), group="begin", exit_on_error=False)
+                self._begin(source.state)
                 await self.main.serve(source)
         except InspectError as error:
             self.exit(error)
 
+    @work(group="begin", exit_on_error=False)
     async def _begin(self, state: State) -> None:
         """What is to be on screen first."""
         main = self.main
@@ -167,6 +169,8 @@ def run_screen(
         config=paths.config,
     )
     ensure_size(_terminal())
+    # Leaving drops what was asked for and not begun; Python would tell of each on the terminal.
+    warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
     error = app.run()
     if error is not None:
         raise error

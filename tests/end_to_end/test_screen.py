@@ -208,3 +208,16 @@ def test_a_terminal_that_nobody_sized_gets_the_usual_size(place: Place) -> None:
         screen.press("q")
         screen.finish()
         assert len(screen.output) < 200_000
+
+
+def test_leaving_while_it_starts_says_nothing_of_the_inside(place: Place) -> None:
+    place.run("daemon", "start", *SCRIPTED)
+    place.run("run", *SCRIPTED, "--steps", "2", "--keep", "Hello")
+    for _ in range(4):
+        with place.terminal("attach") as screen:
+            screen.until(lambda picture: bool(picture.strip()))
+            screen.press("q")
+            left = screen.finish()
+            assert "Traceback" not in left
+            assert "Warning" not in left
+            assert "callback" not in left
