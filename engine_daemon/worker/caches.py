@@ -1,4 +1,4 @@
-"""What a session holds on the device: keys and values in buffers that double, or nothing at all.
+"""What a session holds on the device: keys and values in buffers that grow, or nothing at all.
 
 Full-attention layers keep preallocated buffers and hand attention a slice of the used length; other
 kinds of layer keep transformers' own state. Knows no sessions, budgets or models.
@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Literal
 
+import torch
 from torch import Tensor
 from transformers.cache_utils import (
     Cache,
@@ -25,6 +26,10 @@ from engine_daemon.worker.tails import storage_bytes
 
 SMALLEST_CAPACITY = 256
 """Positions of the first allocation, before it doubles."""
+_DOUBLES_BELOW = 1024
+_GROWS_BY = 16
+"""From there on buffers grow by one part in so many, or the smallest capacity: attention over whole
+buffers then reads little that is not used."""
 
 
 class GrowingLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untyped
@@ -60,14 +65,16 @@ class GrowingLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untyp
 
     def wanted(self, positions: int) -> int:
         """The capacity that `reserve` allocates."""
-        wanted = max(SMALLEST_CAPACITY, 2 * self.capacity)
+        wanted = max(SMALLEST_CAPACITY, self.capacity)
         while wanted < positions:
-            wanted *= 2
+            more = max(SMALLEST_CAPACITY, wanted // _GROWS_BY)
+            wanted += wanted if wanted < _DOUBLES_BELOW else more
         return wanted if self._limit is None else max(positions, min(wanted, self._limit))
 
     def _grown(self, buffer: Tensor, capacity: int) -> Tensor:
         grown = buffer.new_empty((*buffer.shape[:-2], capacity, buffer.shape[-1]))
         grown[..., : self.length, :] = buffer[..., : self.length, :]
+        grown[..., self.length :, :] = 0
         return grown
 
     def growth(self, positions: int) -> int:
@@ -107,7 +114,15 @@ class GrowingLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untyp
 
     def crop(self, tokens_to_remove: int) -> None:
         """Forget the last positions (given as a negative count, as transformers does)."""
-        self.length = max(0, self.length - abs(tokens_to_remove))
+        self.keep_first(max(0, self.length - abs(tokens_to_remove)))
+
+    def keep_first(self, positions: int) -> None:
+        """Forget what is beyond them. Values that are not used stay finite: attention over whole
+        buffers weighs them with 0."""
+        if positions < self.length:
+            with torch.inference_mode():
+                self.values[..., positions : self.length, :] = 0
+            self.length = positions
 
     def reset(self) -> None:
         """Drop the buffers."""
@@ -208,7 +223,7 @@ class HfCache(GoesBack):
         """After a failed forward: back to `tokens` positions, or `lost` where a layer cannot."""
         if all(isinstance(layer, (GrowingLayer, DummyLayer)) for layer in self.layers.layers):
             for layer in self.layers.growing():
-                layer.length = min(layer.length, self.tokens)
+                layer.keep_first(self.tokens)
             return
         self.layers = self._make_layers()
         self._lost = self.tokens > 0

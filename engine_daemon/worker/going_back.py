@@ -90,7 +90,7 @@ class GoesBack:
         if stateful and (left or reach > held):
             at, method = self._restore(ids, reach, None if left else held), "snapshot"
         for layer in growing:
-            layer.length = min(layer.length, at)
+            layer.keep_first(at)
         self.ids, self.tokens, self._lost = ids[:at], at, False
         self._snapshot_at = at if stateful and at else self._snapshot_at
         self.tails = [tail for tail in self.tails if common(tail.ids, self.ids) < len(tail.ids)]
@@ -117,7 +117,7 @@ class GoesBack:
         while sum(tail.bytes for tail in parked) > MOST_HOST_BYTES:
             self.tails.remove(parked.pop(0))
         for layer in self.layers.growing():
-            layer.length = start
+            layer.keep_first(start)
 
     def _unpark(self, ids: list[int], held: int) -> int:
         """Append from tails what follows the first `held` of `ids`; positions held then."""

@@ -6,8 +6,8 @@ Knows environment variables, no torch.
 import os
 from typing import Final
 
-SPINS: Final = "2000"
-"""How often a thread looks for work before it sleeps: some 20 µs, what lies between two products
+SPINS: Final = "20000"
+"""How often a thread looks for work before it sleeps: some 100 µs, more than lies between two products
 of one step. The library's own default is milliseconds: beside other busy processes the threads
 then use up their time waiting for one that is not running, and a step takes ten times as long."""
 _OWN: Final = ("OMP_WAIT", "GOMP_SPIN")

@@ -1,5 +1,6 @@
 """The fast engine path: equal numbers, every part where it can be and nowhere else."""
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -139,6 +140,25 @@ def test_a_mask_goes_to_the_library() -> None:
     assert torch.allclose(ours, theirs.transpose(1, 2), atol=1e-6)
 
 
+@pytest.mark.parametrize(("heads", "groups"), [(4, 4), (6, 2)])
+@pytest.mark.parametrize("used", [1500, 2048])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_one_query_over_whole_buffers(
+    heads: int, groups: int, used: int, dtype: torch.dtype
+) -> None:
+    """What lies beyond the used positions has no part in it."""
+    torch.manual_seed(used)
+    keys, values = torch.randn(2, 1, groups, 2048, 16, dtype=dtype)
+    keys[..., used:, :] = math.nan
+    values[..., used:, :] = 1000.0
+    query = torch.randn(1, groups, heads // groups, 16, dtype=dtype)
+    ours = attention.over_buffers(query, keys, values, used, 0.3).view(query.shape)
+    shown = keys[..., :used, :].double(), values[..., :used, :].double()
+    expected = nn.functional.scaled_dot_product_attention(query.double(), *shown, scale=0.3)
+    tolerance = 1e-6 if dtype is torch.float32 else 5e-3
+    assert torch.allclose(ours.double(), expected, atol=tolerance)
+
+
 def load(folder: Path, **options: Any) -> tuple[HfBackend, Any]:
     backend = HfBackend()
     asked = EngineOptions(model=str(folder), device="cpu", **options)
@@ -151,7 +171,8 @@ def test_bf16_steps_stay_within_the_tolerance(tmp_path: Path, kind: str) -> None
     folder = save_tiny(tmp_path / kind, kind)
     backends = [load(folder, dtype="bf16", plain_engine=x) for x in (False, True)]
     assert backends[1][1].engine_path == "plain"
-    assert backends[0][1].engine_path.endswith("attention")
+    direct = kind in ("llama", "qwen3")
+    assert backends[0][1].engine_path.endswith("direct" if direct else "attention")
     assert backends[0][1].weights_bytes == backends[1][1].weights_bytes
     assert backends[0][1].parameters == backends[1][1].parameters
     worst = 0.0

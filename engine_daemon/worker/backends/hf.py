@@ -25,7 +25,8 @@ from engine_daemon.worker.backends.base import Forward, Loaded, ProgressFn, Scor
 from engine_daemon.worker.caches import HfCache, build_layers
 from engine_daemon.worker.checkpoint import check_folder, refuse
 from engine_daemon.worker.costs import Costs, costs_of
-from engine_daemon.worker.fast.engine import PLAIN, speed_up
+from engine_daemon.worker.fast.direct import DirectStep
+from engine_daemon.worker.fast.engine import PLAIN, direct_step, speed_up
 from engine_daemon.worker.fast.linear import named_weights
 from engine_daemon.worker.loading import (
     choose_device,
@@ -57,6 +58,7 @@ class HfBackend:
         self._scratch: Tensor | None = None
         self._parameters = self._weights_bytes = 0
         self._path = PLAIN
+        self._direct: DirectStep | None = None
         self._last_only: dict[str, int] = {}
         self._snapshot_every: int | None = None
         self._checksum = ""
@@ -81,7 +83,7 @@ class HfBackend:
         self._read_shape(options)
         if not options.plain_engine:
             progress("pack", 0, 0)
-            self._path = speed_up(self._model, free_bytes(self._device))
+            self._speed_up()
         self._checksum = self.sum_weights(progress)
         progress("warm up", 0, 0)
         self._warm_up()
@@ -109,6 +111,13 @@ class HfBackend:
         self._parameters = sum(x.numel() for x in self._model.parameters())
         self._weights_bytes = sum(x.nbytes for x in self._model.parameters())
         self._scratch = None
+
+    def _speed_up(self) -> None:
+        parts = [speed_up(self._model, free_bytes(self._device))]
+        self._direct = direct_step(self._model)
+        if self._direct is not None:
+            parts = [part for part in parts if part != PLAIN] + ["direct"]
+        self._path = "+".join(parts)
 
     def _warm_up(self) -> None:
         """The first forwards pay for kernels and buffers; no step of a session shall."""
@@ -212,14 +221,18 @@ class HfBackend:
     def _logits(self, read: list[int], cache: HfCache, *, last_only: bool) -> Tensor:
         """Logits of the last position, or of all that were read, a row each."""
         keep = self._last_only if last_only else {}
+        direct, held = self._direct, cache.layers
         with torch.inference_mode():
+            if len(read) == 1 and direct is not None and direct.takes(held.layers):
+                held.reserve(cache.tokens + 1)
+                return direct.logits(read[0], held.layers)
             tensor = torch.tensor([read], dtype=torch.long, device=self._device)
             if cache.mode == "none":
                 out = self._model(input_ids=tensor, use_cache=False, **keep)
             else:
                 # Room first: running out of memory here leaves every layer as it was.
-                cache.layers.reserve(cache.tokens + len(read))
-                out = self._model(input_ids=tensor, cache=cache.layers, use_cache=True, **keep)
+                held.reserve(cache.tokens + len(read))
+                out = self._model(input_ids=tensor, cache=held, use_cache=True, **keep)
             rows: Tensor = out.logits[0]
             # Without `logits_to_keep` the row is a view of all positions: let those go.
             return rows if keep or not last_only else rows[-1:].clone()
@@ -255,7 +268,7 @@ class HfBackend:
 
     def close(self) -> None:
         """Free everything."""
-        self._model = self._scratch = self._costs = None
+        self._model = self._scratch = self._costs = self._direct = None
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
 

@@ -1,6 +1,6 @@
 """What makes a loaded model faster without changing it, each part where it can be done.
 
-Knows transformers models by their modules, no architecture by name. `--plain-engine` is: not this.
+Knows transformers models by their modules. `--plain-engine` is: not this.
 """
 
 import logging
@@ -10,6 +10,8 @@ from typing import Any, Final
 from torch import Tensor, nn
 
 from engine_daemon.worker.fast import attention, linear
+from engine_daemon.worker.fast.direct import DirectStep, agrees
+from engine_daemon.worker.fast.family import Unknown, parts_of
 
 PLAIN: Final = "plain"
 """The engine path with none of it."""
@@ -38,6 +40,22 @@ def speed_up(model: Any, free_bytes: int | None) -> str:
     path = "+".join(done) or PLAIN
     _log.info("engine path: %s", path)
     return path
+
+
+def direct_step(model: Any) -> DirectStep | None:
+    """The way around the model's modules for one id at a time; None where the model is not of a
+    known family, or where the numbers are not those of its own forward."""
+    if any(parameter.device.type != "cpu" for parameter in model.parameters()):
+        return None
+    try:
+        direct = DirectStep(parts_of(model))
+    except Unknown as unknown:
+        _log.info("steps go through the model's modules: not known: %s", unknown)
+        return None
+    if not agrees(direct, model):
+        _log.warning("steps go through the model's modules: calling around them differs")
+        return None
+    return direct
 
 
 def _attend(model: Any) -> bool:

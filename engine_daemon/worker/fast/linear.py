@@ -38,15 +38,14 @@ class Joined:
         weights = [layer.weight.detach() for layer in layers]
         joined = weights[0] if len(weights) == 1 else torch.cat(weights)
         self._packed = torch.ops.mkldnn._reorder_linear_weight(joined.contiguous())
+        self._multiply: Any = torch.ops.mkldnn._linear_pointwise.default
         self._bias = _joined_bias(layers)
         self._input: Tensor | None = None
         self._outputs: list[Tensor | None] = []
 
     def compute(self, given: Tensor) -> Tensor:
         """All parts, side by side."""
-        made: Tensor = torch.ops.mkldnn._linear_pointwise(
-            given, self._packed, self._bias, "none", [], ""
-        )
+        made: Tensor = self._multiply(given, self._packed, self._bias, "none", [], "")
         return made
 
     def take(self, number: int, given: Tensor) -> Tensor:
@@ -93,6 +92,7 @@ class PackedLinear(nn.Module):
         self.out_features = layer.out_features
         self._joined = joined
         self._number = number
+        self.training = layer.training
         self._take = joined.compute if len(joined.parts) == 1 else self._part
 
     def forward(self, given: Tensor) -> Tensor:
@@ -101,6 +101,17 @@ class PackedLinear(nn.Module):
 
     def _part(self, given: Tensor) -> Tensor:
         return self._joined.take(self._number, given)
+
+    def together_with(self, others: "Sequence[nn.Module]") -> Joined | None:
+        """The product of which this and `others` are all the parts, in order, if there is one."""
+        parts = [self, *others]
+        if len(parts) != len(self._joined.parts):
+            return None
+        fit = (
+            isinstance(part, PackedLinear) and (part._joined, part._number) == (self._joined, at)
+            for at, part in enumerate(parts)
+        )
+        return self._joined if all(fit) else None
 
     @property
     def weight(self) -> Tensor:

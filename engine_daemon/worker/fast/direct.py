@@ -1,0 +1,136 @@
+"""One decode step of a model of a known family as a row of direct calls, without its modules.
+
+A module's call costs as much as the small product inside it: hooks, masks, casts one by one. What
+is computed is the same, in the same dtypes. Knows parts and cache layers; no ids, no sessions.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from engine_daemon.worker.caches import GrowingLayer, build_layers
+from engine_daemon.worker.fast.attention import over_buffers
+from engine_daemon.worker.fast.family import Layer, Norm, Parts
+
+_BLOCK: Final = 512
+"""Positions whose rotations are made at once."""
+_MOST_BLOCKS: Final = 32
+_TRIED: Final = ([1, 3, 2, 0], [2], [1], [3])
+"""Ids read one after the other when both ways are compared."""
+_TOLERANCE: Final = {torch.float32: 1e-4, torch.bfloat16: 0.1}
+"""How far the logits may be apart, of how far they are spread."""
+
+
+class DirectStep:
+    """The forward of one id after at least one other."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._layers = [
+            (layer, _normed(layer.before), _normed(layer.between)) for layer in parts.layers
+        ]
+        self._last = _normed(parts.last)
+        self._rotations = _Rotations(parts)
+
+    def takes(self, layers: Sequence[object]) -> bool:
+        """True when all of a cache's layers are ours and hold something, each the same length."""
+        lengths = {layer.length if type(layer) is GrowingLayer else 0 for layer in layers}
+        return len(layers) == len(self._layers) and len(lengths) == 1 and 0 not in lengths
+
+    def logits(self, token_id: int, layers: Sequence[Any]) -> Tensor:
+        """`[1, vocabulary]` after one more id; its keys and values are in `layers` then, which
+        `takes` them and have room."""
+        position = layers[0].length
+        cosines, sines = self._rotations.at(position)
+        hidden = self._parts.embedding[token_id : token_id + 1]
+        for (layer, before, between), held in zip(self._layers, layers, strict=True):
+            mixed = _attend(layer, layer.qkv(before(hidden)), cosines, sines, held)
+            hidden = hidden + layer.out(mixed)
+            gate, up = layer.gate_up(between(hidden)).view(2, 1, -1).unbind(0)
+            hidden = hidden + layer.down(functional.silu(gate).mul_(up))
+        return self._parts.head(self._last(hidden))
+
+
+def _attend(
+    layer: Layer, states: Tensor, cosines: Tensor, sines: Tensor, held: GrowingLayer
+) -> Tensor:
+    """`[1, heads x size]`, from queries, keys and values side by side; the latter two go to
+    `held`."""
+    heads, groups, at = layer.heads, layer.groups, held.length
+    states = states.view(-1, layer.size)
+    turned = states.narrow(0, 0, heads + groups)
+    if layer.head_norm is not None:
+        turned = _rows_normed(turned, layer.head_norm)
+    swapped = torch.roll(turned, layer.size // 2, 1)
+    turned = torch.addcmul(turned * cosines, swapped, sines)
+    keys, values = held.keys, held.values
+    keys.select(2, at).copy_(turned.narrow(0, heads, groups))
+    values.select(2, at).copy_(states.narrow(0, heads + groups, groups))
+    held.length = at + 1
+    query = turned.narrow(0, 0, heads).view(1, groups, -1, layer.size)
+    return over_buffers(query, keys, values, at + 1, layer.scaling).reshape(1, -1)
+
+
+def _normed(norm: Norm) -> Callable[[Tensor], Tensor]:
+    """The norm of a single row: the sum of squares as a number, not as a tensor."""
+    weight, eps, size = norm.weight, norm.eps, norm.weight.numel()
+
+    def compute(row: Tensor) -> Tensor:
+        wide = row.view(-1).float()
+        scale = 1.0 / math.sqrt(wide.dot(wide).item() / size + eps)
+        return (row * scale).mul_(weight)
+
+    return compute
+
+
+def _rows_normed(rows: Tensor, norm: Norm) -> Tensor:
+    wide = rows.float()
+    scale = wide.square().mean(-1, keepdim=True).add_(norm.eps).rsqrt_()
+    return (wide * scale).to(rows.dtype).mul_(norm.weight)
+
+
+class _Rotations:
+    """Rows of cosines and sines by position, the first half of the sines negated."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._blocks: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def at(self, position: int) -> tuple[Tensor, Tensor]:
+        number, place = divmod(position, _BLOCK)
+        cosines, sines = self._blocks.get(number) or self._made(number)
+        return cosines[place], sines[place]
+
+    def _made(self, number: int) -> tuple[Tensor, Tensor]:
+        if len(self._blocks) == _MOST_BLOCKS:
+            del self._blocks[next(iter(self._blocks))]
+        positions = torch.arange(number * _BLOCK, (number + 1) * _BLOCK)[None]
+        cosines, sines = (
+            x[0].clone() for x in self._parts.rotary(self._parts.embedding, positions)
+        )
+        sines[:, : sines.shape[1] // 2].neg_()
+        self._blocks[number] = cosines, sines
+        return cosines, sines
+
+
+def agrees(direct: DirectStep, model: Any) -> bool:
+    """True when a few steps give what the model's own forward gives."""
+    with torch.inference_mode():
+        ours, theirs = (build_layers(model.config, None) for _ in range(2))
+        for ids in _TRIED:
+            tensor = torch.tensor([ids])
+            expected = model(input_ids=tensor, cache=theirs, use_cache=True).logits[0, -1:]
+            if not direct.takes(ours.layers):
+                model(input_ids=tensor, cache=ours, use_cache=True)
+                continue
+            ours.reserve(ours.get_seq_length() + 1)
+            made = direct.logits(ids[0], ours.layers)
+            spread = expected.float() - expected.float().mean()
+            apart = (made.float() - expected.float()).norm()
+            if not bool(apart <= _TOLERANCE[made.dtype] * spread.norm()):
+                return False
+    return True
