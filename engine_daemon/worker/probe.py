@@ -16,7 +16,9 @@ from engine_daemon.errors import Exit, InspectError
 from engine_daemon.protocol.events import How
 from engine_daemon.protocol.values import Sampler
 from engine_daemon.worker.backends.base import Choice, Report
-from engine_daemon.worker.sampling import Final, Order
+from engine_daemon.worker.levels import Levels, levels_of
+from engine_daemon.worker.order import Order
+from engine_daemon.worker.sampling import Final
 
 _FAR_BELOW = -1e4
 """exp() of it is 0 in fp32; stands in for -inf, which times 0 would be NaN."""
@@ -81,6 +83,11 @@ class RowDistribution:
         """The ids by raw logit, sorted as far as was needed."""
         return Order(self.row)
 
+    @cached_property
+    def levels(self) -> Levels | None:
+        """See `levels_of`; counted once."""
+        return levels_of(self.logits)
+
     def kept(self) -> "tuple[RowDistribution, int]":
         """The same row in host memory, as the model produced it, and its bytes."""
         row = self.logits.to("cpu")
@@ -92,7 +99,8 @@ class RowDistribution:
         """Apply a sampler; `path` is every id before this position."""
         with torch.inference_mode():
             _ = self.figures  # a row with NaN has no order: say so before looking for one
-            return RowEvaluation(self, Final(self.row, sampler, path, self.order))
+            final = Final(self.row, sampler, path, self.order, lambda: self.levels)
+            return RowEvaluation(self, final)
 
 
 class RowEvaluation:

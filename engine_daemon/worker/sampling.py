@@ -6,57 +6,24 @@ of the raw row are `probe`'s.
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.protocol.values import DroppedBy, Sampler
+from engine_daemon.worker.levels import Levels, Place, Weighed
+from engine_daemon.worker.order import FIRST_PREFIX, PREFIX_GROWTH, Order
 
-FIRST_PREFIX = 64
-"""Tokens put in order at once: candidates, top-k and top-p seldom need more."""
-_PREFIX_GROWTH = 8
-_LONGEST_PREFIX = _PREFIX_GROWTH * FIRST_PREFIX
+_LONGEST_PREFIX = PREFIX_GROWTH * FIRST_PREFIX
 """Beyond it a running sum is looked for by bins of values: sorting so many costs more."""
 _FAR = 3.0
 """A sum so many times as far as the first ones came is not looked for in the next ones."""
 _BINS = 4096
 _BINNED_NATS = 40.0
 """What the bins span; lower weights share the last."""
-_BLOCKS_A_LEADER = 16
-"""Blocks for each of the k leaders wanted: more make the search finer and the maxima dearer."""
-
-
-def leading(row: Tensor, k: int) -> Tensor:
-    """The first `k` ids of `row` by value (descending), then id (ascending), without a full sort.
-
-    The k-th largest of block maxima is a lower bound of the k-th value: only the blocks that reach
-    it are looked into, and only the values at or above it are sorted.
-    """
-    size = row.numel()
-    if k >= size:
-        return torch.sort(row, descending=True, stable=True).indices
-    width = size // (_BLOCKS_A_LEADER * k)
-    if width < 4:
-        near = (row >= torch.topk(row, k).values[-1]).nonzero().squeeze(1)
-    else:
-        near = _near_the_top(row, k, width)
-    return near[torch.sort(row[near], descending=True, stable=True).indices[:k]]
-
-
-def _near_the_top(row: Tensor, k: int, width: int) -> Tensor:
-    """Ascending ids of every value at or above a lower bound of the k-th."""
-    whole = row.numel() // width * width
-    blocks = row[:whole].view(-1, width)
-    maxima = blocks.amax(1)
-    bound = torch.topk(maxima, k).values[-1]
-    reaching = (maxima >= bound).nonzero()
-    block, place = (blocks[reaching[:, 0]] >= bound).nonzero().unbind(1)
-    near = reaching[block, 0] * width + place
-    if whole == row.numel():
-        return near
-    return torch.cat([near, (row[whole:] >= bound).nonzero()[:, 0] + whole])
 
 
 def penalise(row: Tensor, sampler: Sampler, path: Sequence[int]) -> Tensor:
@@ -86,53 +53,13 @@ def penalise(row: Tensor, sampler: Sampler, path: Sequence[int]) -> Tensor:
     return row.index_put((ids,), values)
 
 
-class Order:
-    """The ids of a row in the sampler's order, sorted only as far as somebody asked.
-
-    The first of them, which nearly every question is about, are held as plain lists.
-    """
-
-    def __init__(self, row: Tensor) -> None:
-        self._row = row
-        self._ids = leading(row, min(FIRST_PREFIX, row.numel()))
-        self._head = self._ids.tolist(), row[self._ids].tolist()
-
-    def first(self, n: int) -> Tensor:
-        """The first `n` ids (all of them when there are fewer)."""
-        size = self._row.numel()
-        n = min(n, size)
-        if n > self._ids.numel():
-            wanted = max(n, _PREFIX_GROWTH * self._ids.numel())
-            self._ids = leading(self._row, size if 4 * wanted >= size else wanted)
-        return self._ids[:n]
-
-    def listed(self, n: int) -> tuple[list[int], list[float]]:
-        """The first `n` ids and their values."""
-        ids, values = self._head
-        if n <= len(ids) or len(ids) == self._row.numel():
-            return ids[:n], values[:n]
-        more = self.first(n)
-        return more.tolist(), self._row[more].tolist()
-
-    def value_and_rank(self, token_id: int) -> tuple[float, int]:
-        """Its value, and 1 + the number of strictly greater ones."""
-        ids, values = self._head
-        if token_id in ids:
-            value = values[ids.index(token_id)]
-            return value, 1 + values.index(value)
-        cell = self._row[token_id]
-        value = float(cell)
-        if value == values[-1]:
-            return value, 1 + values.index(value)
-        return value, 1 + int((self._row > cell).sum())
-
-
 class Final:
     """What a sampler makes of one row: which stage dropped whom, and the draw.
 
     Each filter keeps a prefix of the sampler's order (penalised logit descending, then id), so a
     stage is the value and id of the last token it kept. Weights are float64, relative to the
-    largest logit. `order` is that of `row`, where it is known already.
+    largest logit. `order` is that of `row`, where it is known already; `levels` gives those of
+    `row`, or None where they cannot be had.
     """
 
     def __init__(
@@ -141,7 +68,9 @@ class Final:
         sampler: Sampler,
         path: Sequence[int] = (),
         order: Order | None = None,
+        levels: Callable[[], Levels | None] = lambda: None,
     ) -> None:
+        self._row, self._levels = row, levels
         self.greedy = sampler.greedy or sampler.temperature <= 0.0
         self._values = penalise(row, sampler, path)
         self._penalised = self._values is not row
@@ -194,6 +123,8 @@ class Final:
         elif count <= FIRST_PREFIX:
             ids, values = self._order.listed(count)
             last_id, value = ids[-1], values[-1]
+        elif ties and self._weighed is not None:
+            value, last_id = self._weighed.after(count).value, -1
         elif ties:
             # Only the value is needed: no reason to order the tokens before it.
             smallest = self._values.numel() - count + 1
@@ -221,6 +152,9 @@ class Final:
                 return 1.0
             if self._kept <= FIRST_PREFIX:
                 kept = self._prefix_weights(self._kept)
+            elif self._weighed is not None:
+                self._mass = self._weighed.after(self._kept).mass
+                return self._mass
             elif self._cuts:
                 kept = self._weights(self._values[self._within(*self._cuts[-1][1:])])
             else:
@@ -239,6 +173,8 @@ class Final:
     def _reaching(self, target: float) -> tuple[int, int | None, float | None]:
         """Length of the shortest prefix whose weights reach `target`, at least one; its last id
         and their sum where these are known."""
+        if self._weighed is not None:
+            return self._told(self._weighed.reaching(target, beyond=False))
         n = FIRST_PREFIX
         while n <= _LONGEST_PREFIX:
             running = self._prefix_weights(n).cumsum(0)
@@ -249,8 +185,33 @@ class Final:
                 return self._kept, None, None
             if _FAR * float(running[-1]) < target:
                 break
-            n *= _PREFIX_GROWTH
+            n *= PREFIX_GROWTH
         return self._crossing(target, beyond=False) or (self._kept, None, None)
+
+    def _told(self, place: Place | None) -> tuple[int, int | None, float | None]:
+        """As `_reaching` tells it."""
+        if place is None or place.count > self._kept:
+            return self._kept, None, None
+        if place.count <= FIRST_PREFIX:
+            return place.count, None, None
+        return place.count, self._id_at(place), place.mass
+
+    def _id_at(self, place: Place) -> int:
+        """The last id before a place."""
+        if place.count <= FIRST_PREFIX:
+            return self._order.listed(place.count)[0][-1]
+        return int((self._values == place.value).nonzero()[place.nth - 1, 0])
+
+    @cached_property
+    def _weighed(self) -> Weighed | None:
+        """The levels of what is sampled from, under the temperature."""
+        levels = self._levels()
+        if levels is None:
+            return None
+        if self._penalised:
+            changed = self._values != self._row
+            levels = levels.changed(self._row[changed], self._values[changed])
+        return Weighed(levels, self._top, self._temperature)
 
     def _crossing(self, target: float, *, beyond: bool) -> tuple[int, int, float] | None:
         """How many of the order it takes until their weights reach (`beyond`: exceed) `target`,
@@ -291,6 +252,8 @@ class Final:
         """How many of the kept weigh `floor` or more (the largest weighs 1)."""
         if self._kept <= FIRST_PREFIX:
             return int((self._prefix_weights(self._kept) >= floor).sum())
+        if self._weighed is not None:
+            return min(self._kept, self._weighed.at_least(floor))
         return min(self._kept, int((self._weights(self._values) >= floor).sum()))
 
     # What it is asked --------------------------------------------------------------------------
@@ -321,6 +284,10 @@ class Final:
         """The first id in order whose cumulative final probability exceeds `u`."""
         if self._kept == 1:
             return self._order.listed(1)[0][0]
+        if self._weighed is not None:
+            place = self._weighed.reaching(u * self.mass, beyond=True)
+            inside = place is not None and place.count <= self._kept
+            return self._id_at(place) if place and inside else self._last_possible()
         n = FIRST_PREFIX
         while n <= _LONGEST_PREFIX:
             running = (self._prefix_weights(n) / self.mass).cumsum(0)
@@ -331,7 +298,7 @@ class Final:
                 return self._last_possible()
             if _FAR * float(running[-1]) < u:
                 break
-            n *= _PREFIX_GROWTH
+            n *= PREFIX_GROWTH
         found = self._crossing(u * self.mass, beyond=True)
         return self._last_possible() if found is None else found[1]
 
@@ -344,7 +311,7 @@ class Final:
             running = (self._prefix_weights(n) / self.mass).cumsum(0)
             if float(running[-1]) > max(us) or running.numel() >= self._kept:
                 break
-            n *= _PREFIX_GROWTH
+            n *= PREFIX_GROWTH
         places = torch.searchsorted(running, torch.tensor(us, dtype=running.dtype), right=True)
         ids = self._order.first(running.numel()).cpu()
         beyond = places >= running.numel()

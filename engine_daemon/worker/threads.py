@@ -6,10 +6,11 @@ Knows environment variables, no torch.
 import os
 from typing import Final
 
-SPINS: Final = "20000"
-"""How often a thread looks for work before it sleeps: some 100 µs, more than lies between two products
-of one step. The library's own default is milliseconds: beside other busy processes the threads
-then use up their time waiting for one that is not running, and a step takes ten times as long."""
+SPINS: Final = "6000"
+"""How often a thread looks for work before it sleeps: some 80 µs, more than lies between two
+products of one step; waking a thread takes longer than most products. The library's own default is
+milliseconds: beside other busy processes the threads then use up their time waiting for one that is
+not running, and a step takes ten times as long."""
 _OWN: Final = ("OMP_WAIT", "GOMP_SPIN")
 
 

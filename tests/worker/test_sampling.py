@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from functools import partial
 
 import pytest
 import torch
@@ -10,7 +11,9 @@ from hypothesis import strategies as st
 
 from engine_daemon.errors import InspectError
 from engine_daemon.protocol.values import DroppedBy, Sampler
-from engine_daemon.worker.sampling import Final, leading, penalise
+from engine_daemon.worker.levels import levels_of
+from engine_daemon.worker.order import leading
+from engine_daemon.worker.sampling import Final, penalise
 
 pytestmark = pytest.mark.engine
 KEPT, NEAR = int(DroppedBy.KEPT), 1e-9
@@ -104,17 +107,21 @@ samplers = st.builds(
 )
 
 
+@pytest.mark.parametrize("half", [False, True])
 @settings(max_examples=600)
 @given(rows, samplers, st.data())
 def test_waterfall_equals_reference(
-    row: list[float], sampler: Sampler, data: st.DataObject
+    half: bool, row: list[float], sampler: Sampler, data: st.DataObject
 ) -> None:
+    """`half`: by the levels of the row in 16 bits, in which these values are exact."""
     path = data.draw(st.lists(st.integers(0, len(row) - 1), max_size=6))
     u = data.draw(st.floats(0, 1, exclude_max=True))
     expected = Reference(row, sampler, path)
     drawn = expected.draw(u)
     assume(not expected.close)
-    final = Final(torch.tensor(row), sampler, path)
+    given_row = torch.tensor(row)
+    levels = partial(levels_of, given_row.bfloat16() if half else given_row)
+    final = Final(given_row, sampler, path, levels=levels)
     stages, logprobs = final.judge(list(range(len(row))), row)
     assert stages == expected.stage
     for i, logprob in enumerate(logprobs):
@@ -123,9 +130,12 @@ def test_waterfall_equals_reference(
     assert final.draw(u) == drawn
 
 
+@pytest.mark.parametrize("half", [False, True])
 @settings(max_examples=60)
 @given(st.integers(0, 2**32), samplers, st.floats(0, 1, exclude_max=True))
-def test_larger_vocabulary_equals_reference(seed: int, sampler: Sampler, u: float) -> None:
+def test_larger_vocabulary_equals_reference(
+    half: bool, seed: int, sampler: Sampler, u: float
+) -> None:
     """Enough tokens that the prefix of the order has to grow; bf16, so that ties are common."""
     generator = torch.Generator().manual_seed(seed)
     row = (torch.randn(3000, generator=generator) * 2).bfloat16().float()
@@ -137,7 +147,7 @@ def test_larger_vocabulary_equals_reference(seed: int, sampler: Sampler, u: floa
     expected = Reference(row.tolist(), wide, [])
     drawn = expected.draw(u)
     assume(not expected.close)
-    final = Final(row, wide)
+    final = Final(row, wide, levels=partial(levels_of, row.bfloat16() if half else row))
     stages, logprobs = final.judge(list(range(3000)), row.tolist())
     assert stages == expected.stage
     assert final.draw(u) == drawn
@@ -274,16 +284,16 @@ def test_leading_equals_a_full_sort(size: int, k: int) -> None:
 
 
 @pytest.mark.parametrize("spread", [0.3, 1.5, 3.0])
-@pytest.mark.parametrize("rounded", [False, True])
+@pytest.mark.parametrize("rounded", [None, torch.bfloat16, torch.float16])
 def test_a_wide_nucleus_is_found_without_sorting_the_vocabulary(
-    monkeypatch: pytest.MonkeyPatch, spread: float, rounded: bool
+    monkeypatch: pytest.MonkeyPatch, spread: float, rounded: torch.dtype | None
 ) -> None:
     size, top_p, temperature = 20_000, 0.9, 1.3
     torch.manual_seed(int(10 * spread))
     row = torch.randn(size) * spread + 12
     row[5] = -math.inf
-    if rounded:  # many equal values, as bf16 has them
-        row = row.bfloat16().float()
+    made = row if rounded is None else row.to(rounded)
+    row = made.float()
     order = torch.sort(row, descending=True, stable=True).indices
     probs = torch.softmax(row.double() / temperature, 0)[order]
     running = probs.cumsum(0)
@@ -297,7 +307,8 @@ def test_a_wide_nucleus_is_found_without_sorting_the_vocabulary(
         return sort(values, *rest, **named)  # type: ignore[call-overload]  # as it was called
 
     monkeypatch.setattr(torch, "sort", measured)
-    final = Final(row, Sampler(greedy=False, temperature=temperature, top_p=top_p))
+    sampler = Sampler(greedy=False, temperature=temperature, top_p=top_p)
+    final = Final(row, sampler, levels=partial(levels_of, made))
     ids = order[[0, 600, count - 1, count, count + 1]].tolist()
     stages, logprobs = final.judge(ids, row[ids].tolist())
     assert stages == [KEPT] * 3 + [int(DroppedBy.TOP_P)] * 2
