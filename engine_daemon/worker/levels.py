@@ -11,7 +11,8 @@ from typing import Final
 import torch
 from torch import Tensor
 
-_CODES: Final = 1 << 16
+_NEGATIVE: Final = 1 << 15
+"""How many of the codes of 16 bits have the sign bit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +34,20 @@ class Levels:
 
 
 def levels_of(row: Tensor) -> Levels | None:
-    """The levels of a row; None where its dtype has more values than can be counted."""
+    """The levels of a row; None where its dtype has more values than can be counted. NaN comes
+    first or last."""
     if row.dtype not in (torch.bfloat16, torch.float16):
         return None
-    # Adding 0 makes one zero of two.
-    codes = (row + 0.0).view(torch.int16).to(torch.int32).bitwise_and_(_CODES - 1)
-    counts = torch.bincount(codes, minlength=_CODES)
+    codes = row.view(torch.int16).to(torch.int32).add_(_NEGATIVE)
+    counts = torch.bincount(codes, minlength=2 * _NEGATIVE)
+    # Negative values come first, by size, from -0 on; which is 0.
+    counts[_NEGATIVE] += counts[0]
+    counts[0] = 0
     present = counts.nonzero()[:, 0]
-    signed = torch.where(present < _CODES // 2, present, present - _CODES).to(torch.int16)
-    values, places = signed.view(row.dtype).double().sort(descending=True)
-    return Levels(values, counts[present[places]])
+    negative = int(torch.searchsorted(present, _NEGATIVE))
+    present = torch.cat([present[negative:].flip(0), present[:negative]])
+    values = (present - _NEGATIVE).to(torch.int16).view(row.dtype).double()
+    return Levels(values, counts[present])
 
 
 @dataclass(frozen=True, slots=True)

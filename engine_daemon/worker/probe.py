@@ -20,18 +20,21 @@ from engine_daemon.worker.levels import Levels, levels_of
 from engine_daemon.worker.order import Order
 from engine_daemon.worker.sampling import Final
 
+_MANY = 100_000
+"""Tokens from which a row's distinct values are counted sooner than all are exponentiated."""
 _FAR_BELOW = -1e4
 """exp() of it is 0 in fp32; stands in for -inf, which times 0 would be NaN."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What is the same under every sampler. `total` = sum of exp(logit - `top`)."""
+    """What is the same under every sampler. `total` = sum of exp(logit - `top`), by `dtype`."""
 
     top: float
     total: float
     logsumexp: float
     entropy_bits: float
+    dtype: torch.dtype = torch.float32
 
 
 def figures(row: Tensor, scratch: Tensor | None = None) -> Figures:
@@ -48,6 +51,23 @@ def figures(row: Tensor, scratch: Tensor | None = None) -> Figures:
     total = float(weights.sum(dtype=torch.float64))
     weighted = float(torch.dot(shifted, weights))
     highest = float(top)
+    _check(total, highest)
+    if not math.isfinite(weighted):  # a masked token: -inf times 0
+        weighted = float(torch.dot(shifted.clamp_(min=_FAR_BELOW), weights))
+    return _figures(highest, total, weighted, torch.float32)
+
+
+def figures_of(levels: Levels) -> Figures:
+    """The same from a row's distinct values, in float64."""
+    highest = float(levels.values[0])
+    shifted = (levels.values - highest).clamp_(min=_FAR_BELOW)
+    weights = shifted.exp() * levels.counts
+    total = float(weights.sum())
+    _check(total, highest)
+    return _figures(highest, total, float(torch.dot(shifted, weights)), torch.float64)
+
+
+def _check(total: float, highest: float) -> None:
     if not (math.isfinite(total) and math.isfinite(highest)):
         raise InspectError(
             "the model produced a NaN or infinite logit",
@@ -55,10 +75,11 @@ def figures(row: Tensor, scratch: Tensor | None = None) -> Figures:
             exit_code=Exit.ENGINE,
             code="engine",
         )
-    if not math.isfinite(weighted):  # a masked token: -inf times 0
-        weighted = float(torch.dot(shifted.clamp_(min=_FAR_BELOW), weights))
+
+
+def _figures(top: float, total: float, weighted: float, dtype: torch.dtype) -> Figures:
     entropy = max(0.0, math.log(total) - weighted / total) / math.log(2.0)
-    return Figures(highest, total, highest + math.log(total), entropy)
+    return Figures(top, total, top + math.log(total), entropy, dtype)
 
 
 class RowDistribution:
@@ -76,6 +97,8 @@ class RowDistribution:
     @cached_property
     def figures(self) -> Figures:
         """See `figures`; computed once."""
+        if self.logits.numel() >= _MANY and self.levels is not None:
+            return figures_of(self.levels)
         return figures(self.row, self._scratch)
 
     @cached_property
@@ -120,8 +143,9 @@ class RowEvaluation:
             ids, logits = self._distribution.order.listed(max(k + 1, 2))
             dropped_by, final_logprobs = self._final.judge(ids[:k], logits[:k])
         first, second = (math.exp(x - known.logsumexp) for x in (*logits, -math.inf)[:2])
-        # In fp32 as `total` was summed: a tail of 1e-12 must not drown in another rounding.
-        inside = float((torch.tensor(logits[:k]) - known.top).exp_().sum(dtype=torch.float64))
+        # In the dtype `total` was summed in: a tail of 1e-12 must not drown in another rounding.
+        leaders = torch.tensor(logits[:k], dtype=known.dtype)
+        inside = float((leaders - known.top).exp_().sum(dtype=torch.float64))
         return Report(
             ids=ids[:k],
             logits=logits[:k],

@@ -84,7 +84,7 @@ class Final:
                 exit_code=Exit.ENGINE,
                 code="engine",
             )
-        self._cuts: list[tuple[DroppedBy, float, int]] = []
+        self._cuts: list[tuple[DroppedBy, float, int | Place]] = []
         self._kept = self._values.numel()
         self._mass: float | None = None
         self._all: Tensor | None = None
@@ -112,13 +112,21 @@ class Final:
             self._cut_after(DroppedBy.MASK, finite, ties=True)
 
     def _cut_after(
-        self, stage: DroppedBy, count: int, last: int | None = None, *, ties: bool = False
+        self,
+        stage: DroppedBy,
+        count: int,
+        last: int | Place | None = None,
+        *,
+        ties: bool = False,
     ) -> None:
         """Keep the first `count`, of which `last` is the last where that is known. `ties`: the cut
         falls between different values."""
         if count >= self._kept:
             return
-        if last is not None:
+        last_id: int | Place
+        if isinstance(last, Place):
+            last_id, value = last, last.value
+        elif last is not None:
             last_id, value = last, float(self._values[last])
         elif count <= FIRST_PREFIX:
             ids, values = self._order.listed(count)
@@ -162,15 +170,16 @@ class Final:
             self._mass = float(kept.sum())
         return self._mass
 
-    def _within(self, value: float, last_id: int) -> Tensor:
-        """Mask of the tokens up to and including (`value`, `last_id`) in the order."""
+    def _within(self, value: float, last: int | Place) -> Tensor:
+        """Mask of the tokens up to and including (`value`, `last`) in the order."""
+        last_id = self._id_at(last) if isinstance(last, Place) else last
         if last_id >= self._values.numel():
             return self._values >= value
         kept = self._values > value
         kept[: last_id + 1] |= self._values[: last_id + 1] == value
         return kept
 
-    def _reaching(self, target: float) -> tuple[int, int | None, float | None]:
+    def _reaching(self, target: float) -> tuple[int, int | Place | None, float | None]:
         """Length of the shortest prefix whose weights reach `target`, at least one; its last id
         and their sum where these are known."""
         if self._weighed is not None:
@@ -188,13 +197,13 @@ class Final:
             n *= PREFIX_GROWTH
         return self._crossing(target, beyond=False) or (self._kept, None, None)
 
-    def _told(self, place: Place | None) -> tuple[int, int | None, float | None]:
+    def _told(self, place: Place | None) -> tuple[int, Place | None, float | None]:
         """As `_reaching` tells it."""
         if place is None or place.count > self._kept:
             return self._kept, None, None
         if place.count <= FIRST_PREFIX:
             return place.count, None, None
-        return place.count, self._id_at(place), place.mass
+        return place.count, place, place.mass
 
     def _id_at(self, place: Place) -> int:
         """The last id before a place."""
@@ -275,9 +284,14 @@ class Final:
         ]
 
     def _stage(self, token_id: int, value: float) -> DroppedBy:
-        for stage, last_value, last_id in self._cuts:
-            if value < last_value or (value == last_value and token_id > last_id):
+        for stage, last_value, last in self._cuts:
+            if value < last_value:
                 return stage
+            if value == last_value:
+                # Which token has the place costs a pass over the row; seldom does one ask.
+                last_id = self._id_at(last) if isinstance(last, Place) else last
+                if token_id > last_id:
+                    return stage
         return DroppedBy.KEPT
 
     def draw(self, u: float) -> int:

@@ -58,6 +58,28 @@ def test_probabilities_sum_to_one_over_a_large_vocabulary() -> None:
     assert inside + few.tail_prob == pytest.approx(1.0, abs=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_figures_by_values_equal_figures_by_tokens(dtype: torch.dtype) -> None:
+    row = (torch.randn(150_000, generator=torch.Generator().manual_seed(1)) * 4).to(dtype)
+    row[::7] = -math.inf
+    by_values, by_tokens = RowDistribution(row).figures, figures(row.float())
+    assert by_values.dtype is torch.float64
+    assert by_values.logsumexp == pytest.approx(by_tokens.logsumexp, rel=1e-6)
+    assert by_values.entropy_bits == pytest.approx(by_tokens.entropy_bits, rel=1e-5)
+    probs = torch.softmax(row.double(), 0).sort(descending=True).values
+    assert report(row, 20).tail_prob == pytest.approx(float(probs[20:].sum()), rel=1e-9)
+
+
+@pytest.mark.parametrize("wrong", [math.nan, -math.nan, math.inf])
+def test_what_is_no_distribution_over_a_large_vocabulary(wrong: float) -> None:
+    row = torch.randn(150_000).bfloat16()
+    row[77_777] = wrong
+    with pytest.raises(InspectError, match="NaN or infinite"):
+        report(row, 20)
+    with pytest.raises(InspectError, match="NaN or infinite"):
+        report(torch.full((150_000,), -math.inf, dtype=torch.bfloat16), 20)
+
+
 def test_scratch_changes_nothing() -> None:
     row = torch.randn(1000) * 5
     assert figures(row, torch.full((2, 1000), math.nan)) == figures(row)
