@@ -1,6 +1,5 @@
 """The direct step against transformers' own forward, in every family it takes and no other."""
 
-import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +13,7 @@ from engine_daemon.errors import InspectError
 from engine_daemon.protocol.worker import EngineOptions
 from engine_daemon.worker.backends.hf import HfBackend
 from engine_daemon.worker.caches import HfCache
-from engine_daemon.worker.fast import attention, direct, engine
+from engine_daemon.worker.fast import attention, direct, engine, streamed
 from engine_daemon.worker.fast.engine import direct_step, speed_up
 from engine_daemon.worker.fast.family import Unknown, parts_of
 from engine_daemon.worker.probe import RowDistribution
@@ -110,7 +109,8 @@ def load(folder: Path, dtype: Dtype, *, plain: bool = False) -> HfBackend:
     backend = HfBackend()
     asked = EngineOptions(model=str(folder), device="cpu", dtype=dtype, plain_engine=plain)
     info = backend.load(asked, str(folder), quiet).model
-    assert info.engine_path.endswith("direct") is not plain
+    way = "direct+streamed" if dtype == "bf16" and streamed.supported() else "direct"
+    assert info.engine_path.endswith(way) is not plain
     return backend
 
 
@@ -151,8 +151,8 @@ def test_steps_are_those_of_a_fresh_forward(tmp_path: Path, kind: str, dtype: Dt
     plain = plain.bfloat16() if dtype == "bf16" else plain
     cache = backend.new_cache("kv")
     ids = [token(i) for i in range(250)]
-    for piece in itertools.batched(ids, 100) if hasattr(itertools, "batched") else [ids]:
-        row(backend, list(piece), cache)
+    for piece in (ids[:100], ids[100:200], ids[200:]):
+        row(backend, piece, cache)
     for step in range(250, 262):
         ids.append(token(step))
         ours = row(backend, ids[-1:], cache)
@@ -187,7 +187,7 @@ def test_long_sequences(tmp_path: Path, dtype: Dtype) -> None:
 
 @pytest.mark.parametrize("kind", TAKEN)
 def test_which_models_are_taken(kind: str) -> None:
-    assert direct_step(make(*TAKEN[kind])) is not None
+    assert direct_step(make(*TAKEN[kind]), None)[0] is not None
 
 
 @pytest.mark.parametrize("kind", NOT_TAKEN)
@@ -195,12 +195,12 @@ def test_which_models_are_not_taken(kind: str) -> None:
     model = make(*NOT_TAKEN[kind])
     with pytest.raises(Unknown):
         parts_of(model)
-    assert direct_step(model) is None
+    assert direct_step(model, None) == (None, [])
 
 
 @pytest.mark.parametrize("kind", ["gemma3", "qwen3_5"])
 def test_windows_and_hybrids_are_not_taken(kind: str) -> None:
-    assert direct_step(tiny_model(kind)) is None
+    assert direct_step(tiny_model(kind), None) == (None, [])
 
 
 class Watched(nn.Linear):
@@ -274,7 +274,7 @@ def test_other_numbers_are_declined(
     theirs = type(model.model.layers[0].mlp).forward
     mlp = type(model.model.layers[0].mlp)
     monkeypatch.setattr(mlp, "forward", lambda self, x: 1.5 * theirs(self, x))
-    assert direct_step(model) is None
+    assert direct_step(model, None) == (None, [])
     assert "differs" in caplog.text
 
 
@@ -326,11 +326,39 @@ def test_the_demo_model_over_real_text() -> None:
         same(ours, theirs, "bf16")
 
 
-def test_packed_products_are_the_whole_of_what_is_joined() -> None:
-    model = make(*TAKEN["qwen2"]).bfloat16()
-    path = speed_up(model, None)
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_products_are_the_layers_side_by_side(dtype: Dtype) -> None:
+    """Packed and joined, or plain."""
+    model = make(*TAKEN["qwen2"])
+    model = model.bfloat16() if dtype == "bf16" else model
+    speed_up(model, None)
     parts = parts_of(model)
-    given = torch.randn(1, 64, dtype=torch.bfloat16)
+    given = torch.randn(1, 64).bfloat16().float()
     attention = model.model.layers[1].self_attn
-    expected = [attention.q_proj(given), attention.k_proj(given), attention.v_proj(given)]
-    assert torch.equal(parts.layers[1].qkv(given), torch.cat(expected, -1)), path
+    expected = [layer(given.to(model.dtype)) for layer in list(attention.children())[:3]]
+    assert torch.equal(parts.layers[1].qkv.compute(given), torch.cat(expected, -1).float())
+
+
+@pytest.mark.parametrize("added", [False, True])
+@pytest.mark.parametrize("size", [1e-6, 0.05, 1.0, 3e4, 1e9])
+def test_streamed_weights_are_the_same_numbers(size: float, added: bool) -> None:
+    torch.manual_seed(5)
+    weights = [(torch.randn(rows, 48) * size).bfloat16() for rows in (7, 64)]
+    biases = [torch.randn(rows).bfloat16() for rows in (7, 64)]
+    made = streamed.Streamed(weights, biases, scaled_bias=added)
+    made.pack()
+    assert torch.allclose(made.weights(), torch.cat(weights).float(), rtol=0, atol=size * 1e-10)
+    given = torch.randn(1, 48)
+    whole, bias = torch.cat(weights).double(), torch.cat(biases).double()
+    expected = nn.functional.linear(given.double(), whole, bias)
+    ours = made.compute(given) * made.shrink if added else made.compute(given * made.shrink)
+    assert torch.allclose(ours.double(), expected, rtol=1e-5, atol=1e-5 * max(1.0, size))
+
+
+def test_streaming_is_for_what_can_be_afforded() -> None:
+    most = streamed.MOST_BYTES_A_THREAD * torch.get_num_threads()
+    assert streamed.affordable(most, None)
+    assert not streamed.affordable(most + 1, None)
+    assert not streamed.affordable(1000, 3999)
+    model = make(*TAKEN["llama"]).bfloat16()
+    assert direct_step(model, 1000)[1] == ["direct"]

@@ -113,11 +113,9 @@ class HfBackend:
         self._scratch = None
 
     def _speed_up(self) -> None:
-        parts = [speed_up(self._model, free_bytes(self._device))]
-        self._direct = direct_step(self._model)
-        if self._direct is not None:
-            parts = [part for part in parts if part != PLAIN] + ["direct"]
-        self._path = "+".join(parts)
+        done = [speed_up(self._model, free_bytes(self._device))]
+        self._direct, more = direct_step(self._model, free_bytes(self._device))
+        self._path = "+".join([*(part for part in done if part != PLAIN), *more]) or PLAIN
 
     def _warm_up(self) -> None:
         """The first forwards pay for kernels and buffers; no step of a session shall."""

@@ -1,7 +1,8 @@
 """One decode step of a model of a known family as a row of direct calls, without its modules.
 
 A module's call costs as much as the small product inside it: hooks, masks, casts one by one. What
-is computed is the same, in the same dtypes. Knows parts and cache layers; no ids, no sessions.
+is computed is the same; what flows is fp32, keys, values and logits are the model's dtype. Knows
+parts and cache layers; no sessions.
 """
 
 import math
@@ -14,7 +15,7 @@ from torch.nn import functional
 
 from engine_daemon.worker.caches import GrowingLayer, build_layers
 from engine_daemon.worker.fast.attention import over_buffers
-from engine_daemon.worker.fast.family import Layer, Norm, Parts
+from engine_daemon.worker.fast.family import Layer, Norm, Parts, Product
 
 _BLOCK: Final = 512
 """Positions whose rotations are made at once."""
@@ -31,9 +32,10 @@ class DirectStep:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._layers = [
-            (layer, _normed(layer.before), _normed(layer.between)) for layer in parts.layers
+            (layer, _normed(layer.before, layer.qkv), _normed(layer.between, layer.gate_up))
+            for layer in parts.layers
         ]
-        self._last = _normed(parts.last)
+        self._last = _normed(parts.last, parts.head)
         self._rotations = _Rotations(parts)
 
     def takes(self, layers: Sequence[object]) -> bool:
@@ -43,20 +45,21 @@ class DirectStep:
 
     def logits(self, token_id: int, layers: Sequence[Any]) -> Tensor:
         """`[1, vocabulary]` after one more id; its keys and values are in `layers` then, which
-        `takes` them and have room."""
-        position = layers[0].length
-        cosines, sines = self._rotations.at(position)
-        hidden = self._parts.embedding[token_id : token_id + 1]
-        for (layer, before, between), held in zip(self._layers, layers, strict=True):
-            mixed = _attend(layer, layer.qkv(before(hidden)), cosines, sines, held)
-            hidden = hidden + layer.out(mixed)
-            gate, up = layer.gate_up(between(hidden)).view(2, 1, -1).unbind(0)
-            hidden = hidden + layer.down(functional.silu(gate).mul_(up))
-        return self._parts.head(self._last(hidden))
+        it `takes` and which have room."""
+        turn = self._rotations.at(layers[0].length)
+        embedding = self._parts.embedding
+        hidden = embedding[token_id : token_id + 1].float()
+        for (layer, qkv, gate_up), held in zip(self._layers, layers, strict=True):
+            mixed = _attend(layer, qkv(hidden), turn, held)
+            hidden = torch.add(hidden, layer.out.compute(mixed), alpha=layer.out.shrink)
+            gate, up = gate_up(hidden).view(2, 1, -1).unbind(0)
+            made = layer.down.compute(functional.silu(gate).mul_(up))
+            hidden = torch.add(hidden, made, alpha=layer.down.shrink)
+        return self._last(hidden).to(embedding.dtype)
 
 
 def _attend(
-    layer: Layer, states: Tensor, cosines: Tensor, sines: Tensor, held: GrowingLayer
+    layer: Layer, states: Tensor, turn: tuple[Tensor, Tensor], held: GrowingLayer
 ) -> Tensor:
     """`[1, heads x size]`, from queries, keys and values side by side; the latter two go to
     `held`."""
@@ -66,31 +69,31 @@ def _attend(
     if layer.head_norm is not None:
         turned = _rows_normed(turned, layer.head_norm)
     swapped = torch.roll(turned, layer.size // 2, 1)
-    turned = torch.addcmul(turned * cosines, swapped, sines)
+    turned = torch.addcmul(turned * turn[0], swapped, turn[1])
     keys, values = held.keys, held.values
     keys.select(2, at).copy_(turned.narrow(0, heads, groups))
     values.select(2, at).copy_(states.narrow(0, heads + groups, groups))
     held.length = at + 1
-    query = turned.narrow(0, 0, heads).view(1, groups, -1, layer.size)
-    return over_buffers(query, keys, values, at + 1, layer.scaling).reshape(1, -1)
+    query = turned.narrow(0, 0, heads).to(keys.dtype).view(1, groups, -1, layer.size)
+    return over_buffers(query, keys, values, at + 1, layer.scaling).reshape(1, -1).float()
 
 
-def _normed(norm: Norm) -> Callable[[Tensor], Tensor]:
-    """The norm of a single row: the sum of squares as a number, not as a tensor."""
+def _normed(norm: Norm, product: Product) -> Callable[[Tensor], Tensor]:
+    """A product of a normed row. The sum of squares is taken as a number, not as a tensor."""
     weight, eps, size = norm.weight, norm.eps, norm.weight.numel()
+    compute, shrink = product.compute, product.shrink
 
-    def compute(row: Tensor) -> Tensor:
-        wide = row.view(-1).float()
-        scale = 1.0 / math.sqrt(wide.dot(wide).item() / size + eps)
-        return (row * scale).mul_(weight)
+    def made(row: Tensor) -> Tensor:
+        flat = row.view(-1)
+        scale = shrink / math.sqrt(flat.dot(flat).item() / size + eps)
+        return compute((row * scale).mul_(weight))
 
-    return compute
+    return made
 
 
 def _rows_normed(rows: Tensor, norm: Norm) -> Tensor:
-    wide = rows.float()
-    scale = wide.square().mean(-1, keepdim=True).add_(norm.eps).rsqrt_()
-    return (wide * scale).to(rows.dtype).mul_(norm.weight)
+    scale = rows.square().mean(-1, keepdim=True).add_(norm.eps).rsqrt_()
+    return (rows * scale).mul_(norm.weight)
 
 
 class _Rotations:
@@ -109,9 +112,8 @@ class _Rotations:
         if len(self._blocks) == _MOST_BLOCKS:
             del self._blocks[next(iter(self._blocks))]
         positions = torch.arange(number * _BLOCK, (number + 1) * _BLOCK)[None]
-        cosines, sines = (
-            x[0].clone() for x in self._parts.rotary(self._parts.embedding, positions)
-        )
+        made = self._parts.rotary(self._parts.embedding, positions)
+        cosines, sines = (x[0].float().clone() for x in made)
         sines[:, : sines.shape[1] // 2].neg_()
         self._blocks[number] = cosines, sines
         return cosines, sines

@@ -7,9 +7,10 @@ import logging
 from collections.abc import Iterator
 from typing import Any, Final
 
+import torch
 from torch import Tensor, nn
 
-from engine_daemon.worker.fast import attention, linear
+from engine_daemon.worker.fast import attention, linear, streamed
 from engine_daemon.worker.fast.direct import DirectStep, agrees
 from engine_daemon.worker.fast.family import Unknown, parts_of
 
@@ -42,20 +43,27 @@ def speed_up(model: Any, free_bytes: int | None) -> str:
     return path
 
 
-def direct_step(model: Any) -> DirectStep | None:
-    """The way around the model's modules for one id at a time; None where the model is not of a
-    known family, or where the numbers are not those of its own forward."""
-    if any(parameter.device.type != "cpu" for parameter in model.parameters()):
-        return None
+def direct_step(model: Any, free_bytes: int | None) -> tuple[DirectStep | None, list[str]]:
+    """The way around the model's modules for one id at a time, and what to call it in the engine
+    path; None where the model is not of a known family, or where the numbers are not those of its
+    own forward."""
+    parameters = list(model.parameters())
+    if any(parameter.device.type != "cpu" for parameter in parameters):
+        return None, []
+    size = sum(weight.nbytes for _, weight in linear.named_weights(model))
+    stream = model.dtype is torch.bfloat16 and streamed.affordable(size, free_bytes)
+    stream = stream and streamed.supported()
     try:
-        direct = DirectStep(parts_of(model))
-    except Unknown as unknown:
+        parts = parts_of(model, stream=stream)
+    except (Unknown, ValueError) as unknown:
         _log.info("steps go through the model's modules: not known: %s", unknown)
-        return None
+        return None, []
+    streamed.pack_all(parts.streamed)
+    direct = DirectStep(parts)
     if not agrees(direct, model):
         _log.warning("steps go through the model's modules: calling around them differs")
-        return None
-    return direct
+        return None, []
+    return direct, ["direct", "streamed"][: 1 + bool(parts.streamed)]
 
 
 def _attend(model: Any) -> bool:

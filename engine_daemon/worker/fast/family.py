@@ -17,6 +17,7 @@ from transformers.activations import SiLUActivation
 from transformers.cache_utils import get_layer_types_and_kwargs
 
 from engine_daemon.worker.fast.linear import PackedLinear
+from engine_daemon.worker.fast.streamed import Streamed
 
 _FAMILIES: Final = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3"}
 """Transformers' modules of models that are the same but for biases and norms of heads."""
@@ -36,8 +37,8 @@ _FIXED_ROPE: Final = ("default", "linear", "llama3", "yarn")
 """Rotations that depend on nothing but the position."""
 _DTYPES: Final = (torch.bfloat16, torch.float32)
 
-Product = Callable[[Tensor], Tensor]
-"""One or more linear layers of the same input, their outputs side by side."""
+Compute = Callable[[Tensor], Tensor]
+"""One or more linear layers of the same input, their outputs side by side; fp32 to fp32."""
 
 
 class Unknown(Exception):
@@ -45,8 +46,17 @@ class Unknown(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Product:
+    """Linear layers of the same input. `shrink`, a power of two, is to be multiplied with: the
+    input of what follows a norm, the output of what is added."""
+
+    compute: Compute
+    shrink: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class Norm:
-    """A root-mean-square norm."""
+    """A root-mean-square norm; `weight` in fp32."""
 
     weight: Tensor
     eps: float
@@ -72,21 +82,24 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """A whole model. `rotary`: (any tensor of the dtype, positions) to cosines and sines."""
+    """A whole model. `rotary`: (any tensor of the dtype, positions) to cosines and sines;
+    `streamed`: products that are not packed yet."""
 
     embedding: Tensor
     layers: tuple[Layer, ...]
     last: Norm
     head: Product
     rotary: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+    streamed: tuple[Streamed, ...]
 
 
-def parts_of(model: Any) -> Parts:
-    """The parts of `model`, which is loaded and frozen. Raises Unknown."""
+def parts_of(model: Any, *, stream: bool = False) -> Parts:
+    """The parts of `model`, which is loaded and frozen. `stream`: with weights laid out once more.
+    Raises Unknown."""
     family = type(model).__module__.removeprefix("transformers.models.").partition(".")[0]
     if family not in _FAMILIES:
         raise Unknown(type(model).__name__)
-    known = _Known(sys.modules[type(model).__module__], _FAMILIES[family])
+    known = _Known(sys.modules[type(model).__module__], _FAMILIES[family], stream)
     body, config = model.model, model.config
     known.check(model, "ForCausalLM")
     known.check(body, "Model")
@@ -102,8 +115,9 @@ def parts_of(model: Any) -> Parts:
         embedding=embedding.weight.detach(),
         layers=tuple(_layer(known, layer) for layer in body.layers),
         last=_norm(known, body.norm),
-        head=_product(model.lm_head),
+        head=known.product(model.lm_head),
         rotary=body.rotary_emb,
+        streamed=tuple(known.streamed),
     )
     dtypes = {tensor.dtype for tensor in model.parameters()}
     if len(dtypes) != 1 or dtypes & set(_DTYPES) == set():
@@ -112,10 +126,11 @@ def parts_of(model: Any) -> Parts:
 
 
 class _Known:
-    """The classes of one family."""
+    """The classes of one family, and how products are made."""
 
-    def __init__(self, home: Any, prefix: str) -> None:
-        self._home, self._prefix = home, prefix
+    def __init__(self, home: Any, prefix: str, stream: bool) -> None:
+        self._home, self._prefix, self._stream = home, prefix, stream
+        self.streamed: list[Streamed] = []
 
     def check(self, module: Any, part: str) -> None:
         """Raises Unknown when `module` is not exactly the family's `part`."""
@@ -126,6 +141,18 @@ class _Known:
         found = {name for name, _ in module.named_children()}
         if found != expected:
             raise Unknown(f"{type(module).__name__} with {', '.join(sorted(found ^ expected))}")
+
+    def product(self, *layers: Any, added: bool = False) -> Product:
+        """`added`: its output is added to something, where `shrink` can be applied."""
+        for layer in layers:
+            _check_plain(layer, PackedLinear if isinstance(layer, PackedLinear) else nn.Linear)
+        biases = [_bias(layer) for layer in layers]
+        if self._stream and len({bias is None for bias in biases}) == 1:
+            weights = [layer.weight.detach() for layer in layers]
+            made = Streamed(weights, biases, scaled_bias=added)
+            self.streamed.append(made)
+            return Product(made.compute, made.shrink)
+        return Product(_computing(layers))
 
 
 def _check_plain(module: Any, expected: type[nn.Module] | None) -> None:
@@ -167,12 +194,12 @@ def _layer(known: _Known, layer: Any) -> Layer:
         raise Unknown("heads that do not share keys evenly")
     return Layer(
         before=_norm(known, layer.input_layernorm),
-        qkv=_product(attention.q_proj, attention.k_proj, attention.v_proj),
+        qkv=known.product(attention.q_proj, attention.k_proj, attention.v_proj),
         head_norm=_head_norm(known, attention, heads, groups),
-        out=_product(attention.o_proj),
+        out=known.product(attention.o_proj, added=True),
         between=_norm(known, layer.post_attention_layernorm),
-        gate_up=_product(mlp.gate_proj, mlp.up_proj),
-        down=_product(mlp.down_proj),
+        gate_up=known.product(mlp.gate_proj, mlp.up_proj),
+        down=known.product(mlp.down_proj, added=True),
         heads=heads,
         groups=groups,
         size=size,
@@ -184,7 +211,7 @@ def _norm(known: _Known, module: Any) -> Norm:
     known.check(module, "RMSNorm")
     if not module.variance_epsilon > 0:
         raise Unknown("a norm without epsilon")
-    return Norm(module.weight.detach(), float(module.variance_epsilon))
+    return Norm(module.weight.detach().float(), float(module.variance_epsilon))
 
 
 def _head_norm(known: _Known, attention: Any, heads: int, groups: int) -> Norm | None:
@@ -197,27 +224,29 @@ def _head_norm(known: _Known, attention: Any, heads: int, groups: int) -> Norm |
     return Norm(torch.cat(rows).contiguous(), query.eps)
 
 
-def _product(*layers: Any) -> Product:
+def _computing(layers: tuple[Any, ...]) -> Compute:
+    """The layers as they are, packed or plain."""
     first = layers[0]
-    for layer in layers:
-        _check_plain(layer, PackedLinear if isinstance(layer, PackedLinear) else nn.Linear)
-    if isinstance(first, PackedLinear):
-        joined = first.together_with(layers[1:])
-        if joined is not None:
-            return joined.compute
-    single = [_single(layer) for layer in layers]
-    return single[0] if len(single) == 1 else partial(_side_by_side, single)
+    joined = first.together_with(layers[1:]) if isinstance(first, PackedLinear) else None
+    single: list[Compute] = [joined.compute] if joined is not None else list(map(_single, layers))
+    if first.weight.dtype is torch.float32:
+        return single[0] if len(single) == 1 else partial(_side_by_side, single)
+    return partial(_side_by_side_in, first.weight.dtype, single)
 
 
-def _single(layer: Any) -> Product:
+def _single(layer: Any) -> Compute:
     if isinstance(layer, PackedLinear):
         return layer.forward
     return partial(functional.linear, weight=layer.weight.detach(), bias=_bias(layer))
 
 
-def _bias(layer: nn.Linear) -> Tensor | None:
+def _bias(layer: Any) -> Tensor | None:
     return None if layer.bias is None else layer.bias.detach()
 
 
-def _side_by_side(single: list[Product], given: Tensor) -> Tensor:
+def _side_by_side(single: list[Compute], given: Tensor) -> Tensor:
     return torch.cat([compute(given) for compute in single], -1)
+
+
+def _side_by_side_in(dtype: torch.dtype, single: list[Compute], given: Tensor) -> Tensor:
+    return _side_by_side(single, given.to(dtype)).float()
