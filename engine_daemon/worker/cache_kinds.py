@@ -57,10 +57,7 @@ def _parts_of(layer: type) -> tuple[tuple[_Kind, Callable[[Any], int]], ...]:
 
 def _used(layer: Any) -> int:
     """Of one of our layers, whose buffers are larger than what is used of them."""
-    if not layer.is_initialized or not layer.length:
-        return 0
-    keys: Tensor = layer.keys
-    return int((keys.nbytes + layer.values.nbytes) // keys.shape[-2] * layer.length)
+    return int(layer.used_bytes())
 
 
 def _held(layer: Any) -> int:

@@ -42,6 +42,7 @@ class GrowingLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untyp
         super().__init__()
         self.length = 0
         self._limit = limit
+        self._position_bytes = 0
 
     @property
     def capacity(self) -> int:
@@ -54,6 +55,8 @@ class GrowingLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untyp
         self.keys = key_states[..., :0, :].clone()
         self.values = value_states[..., :0, :].clone()
         self.is_initialized = True
+        shapes = ((*x.shape[:-2], x.shape[-1]) for x in self.buffers())
+        self._position_bytes = key_states.itemsize * sum(map(math.prod, shapes))
 
     def reserve(self, positions: int) -> None:
         """Make room for `positions` in all: doubling, up to the limit."""
@@ -127,7 +130,7 @@ class GrowingLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untyp
     def reset(self) -> None:
         """Drop the buffers."""
         super().reset()
-        self.length = 0
+        self.length = self._position_bytes = 0
 
     def used_bytes(self) -> int:
         """What the used positions occupy."""
@@ -135,9 +138,7 @@ class GrowingLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untyp
 
     def position_bytes(self) -> int:
         """What one position occupies; 0 before the first states."""
-        if not self.is_initialized:
-            return 0
-        return sum(math.prod((*x.shape[:-2], x.shape[-1])) * x.itemsize for x in self.buffers())
+        return self._position_bytes
 
     def buffers(self) -> tuple[Tensor, Tensor]:
         """Both buffers, whole."""
@@ -251,14 +252,14 @@ class HfCache(GoesBack):
         others = [layer for layer in self.layers.layers if not isinstance(layer, GrowingLayer)]
         windows = [t for layer in others for t in layer_tensors(layer)]
         states = [t for layer in others for t in state_tensors(layer)]
-        buffers = [t for layer in growing if layer.is_initialized for t in layer.buffers()]
+        buffers = sum(layer.position_bytes() * layer.capacity for layer in growing)
         used, total = self._device_bytes()
         return CacheReport(
             mode=self.mode,
             tokens=self.tokens if self.mode == "kv" else 0,
             growing_bytes=sum(x.used_bytes() for x in growing) + sum(t.nbytes for t in windows),
             fixed_bytes=sum(t.nbytes for t in states),
-            allocated_bytes=storage_bytes([*buffers, *windows, *states]),
+            allocated_bytes=buffers + storage_bytes([*windows, *states]),
             capacity_tokens=min((layer.capacity for layer in growing), default=None),
             limit_tokens=limit_tokens,
             parked_bytes=self.parked_bytes(),

@@ -355,6 +355,21 @@ def test_streamed_weights_are_the_same_numbers(size: float, added: bool) -> None
     assert torch.allclose(ours.double(), expected, rtol=1e-5, atol=1e-5 * max(1.0, size))
 
 
+@pytest.mark.skipif(not streamed.supported(), reason="no such products on this CPU")
+def test_the_checksum_sees_a_copy_that_differs(tmp_path: Path) -> None:
+    backend = load(save(tmp_path / "model", "qwen2"), "bf16")
+    whole = backend.sum_weights(quiet)
+    assert whole == backend._checksum
+    assert backend._direct is not None
+    copy = backend._direct._parts.streamed[3]
+    weights = copy.weights()
+    weights[5, 7] += 0.5
+    other = streamed.Streamed([weights], [None], scaled_bias=False)
+    other.pack()
+    copy._packed = other._packed
+    assert backend.sum_weights(quiet) != whole
+
+
 def test_streaming_is_for_what_can_be_afforded() -> None:
     most = streamed.MOST_BYTES_A_THREAD * torch.get_num_threads()
     assert streamed.affordable(most, None)

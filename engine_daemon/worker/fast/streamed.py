@@ -48,13 +48,23 @@ class Streamed:
         self._bias = _joined(biases, grown if scaled_bias else 1.0)
         self._grown = grown
         self._packed: Any = None
-        self._multiply: Any = torch.ops.quantized.linear_dynamic_fp16.default
+        overload: Any = torch.ops.quantized.linear_dynamic_fp16.default
+        # What the overload calls once it has looked for a Python implementation, which costs more
+        # than the rest of the call.
+        self._multiply = getattr(overload, "_op", overload)
 
     def pack(self) -> None:
         """Lay the weights out; the given ones are let go."""
-        whole = torch.cat([weight.float() for weight in self._weights]).mul_(self._grown)
-        self._packed = torch.ops.quantized.linear_prepack_fp16(whole, self._bias)
+        self._packed = torch.ops.quantized.linear_prepack_fp16(self._scaled(), self._bias)
         self._weights = ()
+
+    def _scaled(self) -> Tensor:
+        return torch.cat([weight.float() for weight in self._weights]).mul_(self._grown)
+
+    def is_packed_in(self, other: "Streamed") -> bool:
+        """`other`, which is packed, computes with the weights this one, which is not, was given."""
+        packed: Tensor = torch.ops.quantized.linear_unpack_fp16(other._packed)[0]
+        return torch.equal(self._scaled().half().float(), packed) and self.shrink == other.shrink
 
     def compute(self, given: Tensor) -> Tensor:
         """All parts side by side, fp32, of an fp32 input."""
