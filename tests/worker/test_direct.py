@@ -187,7 +187,7 @@ def test_long_sequences(tmp_path: Path, dtype: Dtype) -> None:
 
 @pytest.mark.parametrize("kind", TAKEN)
 def test_which_models_are_taken(kind: str) -> None:
-    assert direct_step(make(*TAKEN[kind]), None)[0] is not None
+    assert direct_step(make(*TAKEN[kind]), 0, None)[0] is not None
 
 
 @pytest.mark.parametrize("kind", NOT_TAKEN)
@@ -195,12 +195,12 @@ def test_which_models_are_not_taken(kind: str) -> None:
     model = make(*NOT_TAKEN[kind])
     with pytest.raises(Unknown):
         parts_of(model)
-    assert direct_step(model, None) == (None, [])
+    assert direct_step(model, 0, None) == (None, [])
 
 
 @pytest.mark.parametrize("kind", ["gemma3", "qwen3_5"])
 def test_windows_and_hybrids_are_not_taken(kind: str) -> None:
-    assert direct_step(tiny_model(kind), None) == (None, [])
+    assert direct_step(tiny_model(kind), 0, None) == (None, [])
 
 
 class Watched(nn.Linear):
@@ -274,7 +274,7 @@ def test_other_numbers_are_declined(
     theirs = type(model.model.layers[0].mlp).forward
     mlp = type(model.model.layers[0].mlp)
     monkeypatch.setattr(mlp, "forward", lambda self, x: 1.5 * theirs(self, x))
-    assert direct_step(model, None) == (None, [])
+    assert direct_step(model, 0, None) == (None, [])
     assert "differs" in caplog.text
 
 
@@ -345,7 +345,7 @@ def test_streamed_weights_are_the_same_numbers(size: float, added: bool) -> None
     torch.manual_seed(5)
     weights = [(torch.randn(rows, 48) * size).bfloat16() for rows in (7, 64)]
     biases = [torch.randn(rows).bfloat16() for rows in (7, 64)]
-    made = streamed.Streamed(weights, biases, scaled_bias=added)
+    made = streamed.Streamed(lambda: weights, biases, scaled_bias=added)
     made.pack()
     assert torch.allclose(made.weights(), torch.cat(weights).float(), rtol=0, atol=size * 1e-10)
     given = torch.randn(1, 48)
@@ -364,7 +364,7 @@ def test_the_checksum_sees_a_copy_that_differs(tmp_path: Path) -> None:
     copy = backend._direct._parts.streamed[3]
     weights = copy.weights()
     weights[5, 7] += 0.5
-    other = streamed.Streamed([weights], [None], scaled_bias=False)
+    other = streamed.Streamed(lambda: [weights], [None], scaled_bias=False)
     other.pack()
     copy._packed = other._packed
     assert backend.sum_weights(quiet) != whole
@@ -376,4 +376,4 @@ def test_streaming_is_for_what_can_be_afforded() -> None:
     assert not streamed.affordable(most + 1, None)
     assert not streamed.affordable(1000, 3999)
     model = make(*TAKEN["llama"]).bfloat16()
-    assert direct_step(model, 1000)[1] == ["direct"]
+    assert direct_step(model, 1000, 3999)[1] == ["direct"]

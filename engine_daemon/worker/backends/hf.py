@@ -115,7 +115,7 @@ class HfBackend:
 
     def _speed_up(self) -> None:
         done = [speed_up(self._model, free_bytes(self._device))]
-        self._direct, more = direct_step(self._model, free_bytes(self._device))
+        self._direct, more = direct_step(self._model, self._weights_bytes, free_bytes(self._device))
         self._path = "+".join([*(part for part in done if part != PLAIN), *more]) or PLAIN
 
     def _warm_up(self) -> None:
@@ -147,8 +147,9 @@ class HfBackend:
     def sum_weights(self, progress: ProgressFn) -> str:
         """A checksum of the bytes of all weights that are computed with, as they lie in memory."""
         summed = checksum(sorted(named_weights(self._model), key=itemgetter(0)), progress)
-        loaded, direct = bool(self._checksum), self._direct
-        if loaded and direct is not None and not direct.is_made_of(self._model):
+        if self._direct is None or not self._checksum:
+            return summed
+        if not self._direct.is_as_loaded(lambda: progress("checksum", 0, 0)):
             return hashlib.sha256(f"{summed}, and copies that differ".encode()).hexdigest()
         return summed
 

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from engine_daemon.worker.caches import GrowingLayer, build_layers
 from engine_daemon.worker.fast.attention import over_buffers
-from engine_daemon.worker.fast.family import Layer, Norm, Parts, Product, parts_of
+from engine_daemon.worker.fast.family import Layer, Norm, Parts, Product
 
 _BLOCK: Final = 512
 """Positions whose rotations are made at once."""
@@ -38,10 +38,14 @@ class DirectStep:
         self._last = _normed(parts.last, parts.head)
         self._rotations = _Rotations(parts)
 
-    def is_made_of(self, model: Any) -> bool:
-        """True when the weights that are laid out once more are those the model holds now."""
-        now = parts_of(model, stream=bool(self._parts.streamed)).streamed
-        return all(a.is_packed_in(b) for a, b in zip(now, self._parts.streamed, strict=True))
+    def is_as_loaded(self, look: Callable[[], None]) -> bool:
+        """True when the weights that are laid out once more are those the model holds now. `look`
+        is called after each."""
+        same = True
+        for streamed in self._parts.streamed:
+            same &= streamed.is_as_given()
+            look()
+        return same
 
     def takes(self, layers: Sequence[object]) -> bool:
         """True when all of a cache's layers are ours and hold something, each the same length."""

@@ -43,22 +43,23 @@ def speed_up(model: Any, free_bytes: int | None) -> str:
     return path
 
 
-def direct_step(model: Any, free_bytes: int | None) -> tuple[DirectStep | None, list[str]]:
+def direct_step(
+    model: Any, weights_bytes: int, free_bytes: int | None
+) -> tuple[DirectStep | None, list[str]]:
     """The way around the model's modules for one id at a time, and what to call it in the engine
     path; None where the model is not of a known family, or where the numbers are not those of its
     own forward."""
     parameters = list(model.parameters())
     if any(parameter.device.type != "cpu" for parameter in parameters):
         return None, []
-    size = sum(weight.nbytes for _, weight in linear.named_weights(model))
-    stream = model.dtype is torch.bfloat16 and streamed.affordable(size, free_bytes)
+    stream = model.dtype is torch.bfloat16 and streamed.affordable(weights_bytes, free_bytes)
     stream = stream and streamed.supported()
     try:
         parts = parts_of(model, stream=stream)
+        streamed.pack_all(parts.streamed)
     except (Unknown, ValueError) as unknown:
         _log.info("steps go through the model's modules: not known: %s", unknown)
         return None, []
-    streamed.pack_all(parts.streamed)
     direct = DirectStep(parts)
     if not agrees(direct, model):
         _log.warning("steps go through the model's modules: calling around them differs")

@@ -51,7 +51,12 @@ class Product:
     input of what follows a norm, the output of what is added."""
 
     compute: Compute
-    shrink: float = 1.0
+    streamed: Streamed | None = None
+
+    @property
+    def shrink(self) -> float:
+        """1 unless it is streamed; known once that is packed."""
+        return 1.0 if self.streamed is None else self.streamed.shrink
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +104,7 @@ def parts_of(model: Any, *, stream: bool = False) -> Parts:
     family = type(model).__module__.removeprefix("transformers.models.").partition(".")[0]
     if family not in _FAMILIES:
         raise Unknown(type(model).__name__)
-    known = _Known(sys.modules[type(model).__module__], _FAMILIES[family], stream)
+    known = _Known(model, _FAMILIES[family], stream)
     body, config = model.model, model.config
     known.check(model, "ForCausalLM")
     known.check(body, "Model")
@@ -128,8 +133,9 @@ def parts_of(model: Any, *, stream: bool = False) -> Parts:
 class _Known:
     """The classes of one family, and how products are made."""
 
-    def __init__(self, home: Any, prefix: str, stream: bool) -> None:
-        self._home, self._prefix, self._stream = home, prefix, stream
+    def __init__(self, model: Any, prefix: str, stream: bool) -> None:
+        self._home, self._dtype = sys.modules[type(model).__module__], model.dtype
+        self._prefix, self._stream = prefix, stream
         self.streamed: list[Streamed] = []
 
     def check(self, module: Any, part: str) -> None:
@@ -148,11 +154,10 @@ class _Known:
             _check_plain(layer, PackedLinear if isinstance(layer, PackedLinear) else nn.Linear)
         biases = [_bias(layer) for layer in layers]
         if self._stream and len({bias is None for bias in biases}) == 1:
-            weights = [layer.weight.detach() for layer in layers]
-            made = Streamed(weights, biases, scaled_bias=added)
+            made = Streamed(partial(_weights, layers), biases, scaled_bias=added)
             self.streamed.append(made)
-            return Product(made.compute, made.shrink)
-        return Product(_computing(layers))
+            return Product(made.compute, made)
+        return Product(_computing(layers, self._dtype))
 
 
 def _check_plain(module: Any, expected: type[nn.Module] | None) -> None:
@@ -224,14 +229,22 @@ def _head_norm(known: _Known, attention: Any, heads: int, groups: int) -> Norm |
     return Norm(torch.cat(rows).contiguous(), query.eps)
 
 
-def _computing(layers: tuple[Any, ...]) -> Compute:
+def _computing(layers: tuple[Any, ...], dtype: torch.dtype) -> Compute:
     """The layers as they are, packed or plain."""
     first = layers[0]
     joined = first.together_with(layers[1:]) if isinstance(first, PackedLinear) else None
     single: list[Compute] = [joined.compute] if joined is not None else list(map(_single, layers))
-    if first.weight.dtype is torch.float32:
+    if dtype is torch.float32:
         return single[0] if len(single) == 1 else partial(_side_by_side, single)
-    return partial(_side_by_side_in, first.weight.dtype, single)
+    return partial(_side_by_side_in, dtype, single)
+
+
+def _weights(layers: tuple[Any, ...]) -> list[Tensor]:
+    first = layers[0]
+    joined = first.together_with(layers[1:]) if isinstance(first, PackedLinear) else None
+    if joined is not None:
+        return joined.weights()
+    return [layer.weight.detach() for layer in layers]
 
 
 def _single(layer: Any) -> Compute:

@@ -5,7 +5,7 @@ the pace when there is one row. Knows weights; no modules, no models.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
@@ -21,32 +21,29 @@ MOST_BYTES_A_THREAD: Final = 512 << 20
 def supported() -> bool:
     """True when this torch on this CPU has the product."""
     try:
-        made = Streamed([torch.ones(16, 16)], [None], scaled_bias=False)
+        made = Streamed(lambda: [torch.ones(16, 16)], [None], scaled_bias=False)
         made.pack()
         return bool((made.compute(torch.ones(1, 16)) * made.shrink == 16.0).all())
     except (AttributeError, RuntimeError, NotImplementedError):
         return False
 
 
+Weights = Callable[[], Sequence[Tensor]]
+Biases = Sequence[Tensor | None]
+
+
 class Streamed:
-    """Layers of the same input as one product; `pack` before the first `compute`.
+    """Layers of the same input as one product; `pack` before the first `compute`. `given`: their
+    weights, made anew at each call.
 
     A power of two, `shrink`, undoes the scaling: of the input, or, with `scaled_bias`, of the
     output. In fp16 a weight is exact down to 2^-40 of the largest.
     """
 
-    def __init__(
-        self, weights: Sequence[Tensor], biases: Sequence[Tensor | None], *, scaled_bias: bool
-    ) -> None:
-        largest = max(float(weight.abs().max()) for weight in weights)
-        if not math.isfinite(largest):
-            raise ValueError("a weight that is not finite")
-        grown = math.ldexp(1.0, _HIGHEST - math.frexp(largest)[1]) if largest else 1.0
-        self.shrink = 1.0 / grown
-        self.bytes = sum(weight.nbytes for weight in weights)
-        self._weights: Sequence[Tensor] = weights
-        self._bias = _joined(biases, grown if scaled_bias else 1.0)
-        self._grown = grown
+    def __init__(self, given: Weights, biases: Biases, *, scaled_bias: bool) -> None:
+        self.shrink = 1.0
+        self._given = given
+        self._biases, self._scaled_bias = biases, scaled_bias
         self._packed: Any = None
         overload: Any = torch.ops.quantized.linear_dynamic_fp16.default
         # What the overload calls once it has looked for a Python implementation, which costs more
@@ -54,17 +51,26 @@ class Streamed:
         self._multiply = getattr(overload, "_op", overload)
 
     def pack(self) -> None:
-        """Lay the weights out; the given ones are let go."""
-        self._packed = torch.ops.quantized.linear_prepack_fp16(self._scaled(), self._bias)
-        self._weights = ()
+        """Lay the weights out. Raises ValueError when one is not finite."""
+        whole, grown = self._scaled()
+        self.shrink = 1.0 / grown
+        bias = _joined(self._biases, grown if self._scaled_bias else 1.0)
+        self._packed = torch.ops.quantized.linear_prepack_fp16(whole, bias)
 
-    def _scaled(self) -> Tensor:
-        return torch.cat([weight.float() for weight in self._weights]).mul_(self._grown)
+    def _scaled(self) -> tuple[Tensor, float]:
+        """The given weights in fp32, one below the other, and what they were multiplied with."""
+        whole = torch.cat([weight.float() for weight in self._given()])
+        largest = float(whole.abs().max())
+        if not math.isfinite(largest):
+            raise ValueError("a weight that is not finite")
+        grown = math.ldexp(1.0, _HIGHEST - math.frexp(largest)[1]) if largest else 1.0
+        return whole.mul_(grown), grown
 
-    def is_packed_in(self, other: "Streamed") -> bool:
-        """`other`, which is packed, computes with the weights this one, which is not, was given."""
-        packed: Tensor = torch.ops.quantized.linear_unpack_fp16(other._packed)[0]
-        return torch.equal(self._scaled().half().float(), packed) and self.shrink == other.shrink
+    def is_as_given(self) -> bool:
+        """It computes with the weights that are given now."""
+        packed: Tensor = torch.ops.quantized.linear_unpack_fp16(self._packed)[0]
+        whole, grown = self._scaled()
+        return torch.equal(whole.half().float(), packed) and self.shrink == 1.0 / grown
 
     def compute(self, given: Tensor) -> Tensor:
         """All parts side by side, fp32, of an fp32 input."""
@@ -77,7 +83,7 @@ class Streamed:
         return whole * self.shrink
 
 
-def _joined(biases: Sequence[Tensor | None], factor: float) -> Tensor | None:
+def _joined(biases: Biases, factor: float) -> Tensor | None:
     found = [bias.float() for bias in biases if bias is not None]
     return torch.cat(found).mul_(factor) if found else None
 
