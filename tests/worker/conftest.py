@@ -78,11 +78,17 @@ class WorkerUnderTest:
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.bind(f"ipc://{folder}/e.sock")
         self._route = b""
+        self.others: dict[int, bytes] = {}
+        self._death = -1
+        self.spawn()
+
+    def spawn(self) -> None:
+        """Start the process."""
         read_end, self._death = os.pipe()
         self.process = subprocess.Popen(
             [
                 *(sys.executable, "-P", "-m", "engine_daemon.worker"),
-                *("--socket", f"{folder}/e.sock"),
+                *("--socket", f"{self.folder}/e.sock"),
                 *("--death-fd", str(read_end)),
                 *("--rank", "0"),
             ],
@@ -101,11 +107,15 @@ class WorkerUnderTest:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.end()
+        self._socket.close()
+        self._context.term()
+
+    def end(self) -> None:
+        """End the process."""
         self.hang_up()
         self.process.kill()
         self.process.wait()
-        self._socket.close()
-        self._context.term()
 
     def hang_up(self) -> None:
         """Close the death pipe, as the end of the hub does."""
@@ -121,12 +131,13 @@ class WorkerUnderTest:
         """Send a signal to this very process."""
         self.process.send_signal(number)
 
-    def send(self, *messages: Message) -> None:
+    def send(self, *messages: Message, rank: int = 0) -> None:
         """As the hub."""
+        route = self.others[rank] if rank else self._route
         for message in messages:
             if isinstance(message, OpenSession):
                 self._counts[message.session] = 0
-            self._socket.send_multipart([self._route, *seal(message)])
+            self._socket.send_multipart([route, *seal(message)])
 
     def expect(self, kind: type[M], within_s: float = PATIENCE_S) -> M:
         """The next message of this kind; those before it are passed over."""
@@ -187,9 +198,14 @@ class WorkerUnderTest:
         left = deadline - time.monotonic()
         if left <= 0 or not self._socket.poll(max(1, int(left * 1000))):
             raise AssertionError(f"the worker did not send {what}")
-        self._route, *frames = self._socket.recv_multipart()
+        route, *frames = self._socket.recv_multipart()
         envelope, body = open_envelope(frames)
         message = decode_body(body, FROM_CHILD[envelope.t])
+        if isinstance(message, ChildReady) and message.rank:
+            self.others[message.rank] = route
+            return
+        if route not in self.others.values():
+            self._route = route
         self._waiting.append(message)
         if isinstance(message, EventOut):
             self._counts[message.session] = count = self._counts.get(message.session, 0) + 1
