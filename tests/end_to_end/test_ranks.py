@@ -69,15 +69,15 @@ def test_fp8_on_two_ranks_and_the_death_of_each(place: Place, tmp_path: Path) ->
     assert "note: no FP8 kernels for cpu" in text
     session = lose_a_rank(place, partial(kill, engine["details"]["pids"][1]), rank=1)
 
-    # Once more where nothing runs: rank 0 waits for an order, the other in its socket.
-    pids = place.status()["engine"]["details"]["pids"]
+    # Once more where nothing runs: rank 0 waits for the hub, the other in its socket. The daemon is
+    # stopped while the next ranks start.
     place.run("step", session, "2")
-    kill(pids[0])
-    wait_for(lambda: engine_is(place, 3), LOAD_S)
-    assert not any(alive(pid) for pid in pids)
-    place.run("step", session)
     pids = place.status()["engine"]["details"]["pids"]
+    kill(pids[0])
+    wait_for(lambda: bool(place.status()["engine"]["engine"] == 3), LOAD_S)
+    pids += place.status()["engine"]["details"]["pids"]
     place.run("daemon", "stop")
+    assert len(pids) == 4
     assert not any(alive(pid) for pid in pids)
     with Recording.open(place.recording(session)) as recording:
         events = [unpack_event(packed) for _, packed in recording.events()]

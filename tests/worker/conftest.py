@@ -31,6 +31,7 @@ from engine_daemon.protocol.worker import (
     Located,
     OpenSession,
     Pieces,
+    Progress,
     Seen,
 )
 from engine_daemon.tokens.builtin import BuiltinTokenizer
@@ -79,6 +80,7 @@ class WorkerUnderTest:
         self._socket.bind(f"ipc://{folder}/e.sock")
         self._route = b""
         self.others: dict[int, bytes] = {}
+        self.progress: list[Progress] = []
         self._death = -1
         self.spawn()
 
@@ -204,6 +206,8 @@ class WorkerUnderTest:
         if isinstance(message, ChildReady) and message.rank:
             self.others[message.rank] = route
             return
+        if isinstance(message, Progress):
+            self.progress.append(message)
         if route not in self.others.values():
             self._route = route
         self._waiting.append(message)

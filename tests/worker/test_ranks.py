@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from engine_daemon.errors import InspectError
 from engine_daemon.hub.children import Ending
 from engine_daemon.hub.ranks import Loss, Ranks
 from engine_daemon.protocol import events as ev
@@ -39,6 +40,7 @@ from engine_daemon.protocol.worker import (
 )
 from engine_daemon.tokens.builtin import BuiltinTokenizer
 from engine_daemon.worker.ranks import wire
+from engine_daemon.worker.ranks.leader import Leader
 from tests.worker.checkpoints import VOCABULARY, quiet, save_tiny
 from tests.worker.conftest import WorkerUnderTest, opening
 
@@ -242,6 +244,8 @@ def test_two_ranks_of_a_hybrid(tmp_path: Path) -> None:
     expected = walk(one)
     with ranked(2) as worker:
         ready = worker.bring_up(folder)
+        loads = [(x.done, x.total) for x in worker.progress if x.stage == "load"]
+        assert (loads, loads[-1]) == (sorted(loads), (loads[-1][1], loads[-1][1]))
         told = walk(worker, pause_s=TIMEOUT_S + 1)
         assert [type(e) for e in told] == [type(e) for e in expected]
         for ours, theirs in zip(told, expected, strict=True):
@@ -265,6 +269,8 @@ def test_four_ranks(tmp_path: Path) -> None:
     with ranked(4) as worker:
         assert worker.bring_up(folder).model.ranks == 4
         told = walk(worker)
+        worker.ranks.close()  # as the end of the hub does
+        assert [child._process.wait(PATIENCE_S) for child in worker.ranks.children] == [1] * 4
     assert [type(e) for e in told] == [type(e) for e in expected]
     for ours, theirs in zip(told, expected, strict=True):
         same(ours, theirs, 4)
@@ -274,6 +280,40 @@ def test_a_rank_that_ends_is_the_one_that_is_named() -> None:
     assert str(Loss(2, Ending("SIGKILL", None), several=True)) == "rank 2 was killed (SIGKILL)"
     assert str(Loss(1, Ending(None, 1), several=True)) == "rank 1 ended with 1"
     assert str(Loss(0, Ending("SIGSEGV", None))) == "the engine was killed by SIGSEGV"
+
+
+def test_what_the_others_reply_is_heard(tmp_path: Path) -> None:
+    """The other end is played here; the real one is in the tests above."""
+    pairs = [socket.socketpair() for _ in range(2)]
+    leader = Leader([mine.detach() for mine, _ in pairs], tmp_path)
+    one, two = (wire.Channel(theirs.detach(), wire.Order) for _, theirs in pairs)
+    for channel, done in ((one, 10), (one, 30), (two, 20)):
+        channel.send(wire.Loading(done=done))
+    one.send(wire.Filled(free_bytes=7))
+    assert leader.loaded_bytes() == 50
+    two.send(wire.Loading(done=25))
+    two.send(wire.Failed(code="no_memory", message="the device is full", hint="Another one"))
+    with pytest.raises(InspectError) as raised:
+        leader.filled()
+    assert (raised.value.message, raised.value.code) == ("rank 2: the device is full", "no_memory")
+    assert leader.loaded_bytes() == 55
+    one.send(wire.Reserved())
+    two.send(wire.Reserved(problem="no room"))
+    with pytest.raises(InspectError) as raised:
+        leader.reserve(leader.new_cache("kv"), 512)
+    assert (raised.value.message, raised.value.code) == (
+        "rank 2 is out of memory: no room",
+        "no_memory",
+    )
+    number = leader.read(1, [4, 5], all_rows=False)
+    for channel, ms in ((one, 1.5), (two, 2.5)):
+        channel.send(wire.Done(number=number, ms=ms, device_used_bytes=3, device_total_bytes=10))
+    assert leader.read_times(number) == [1.5, 2.5]
+    assert leader.device_bytes == (6, 20)
+    orders = [one.receive() for _ in range(3)]
+    assert [type(order) for order in orders] == [wire.NewCache, wire.Reserve, wire.Read]
+    for channel in (one, two, *leader._channels):
+        channel._socket.close()
 
 
 def test_the_socket_between_two_ranks() -> None:
