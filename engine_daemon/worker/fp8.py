@@ -9,7 +9,6 @@ import math
 from typing import Any, Final
 
 import torch
-from transformers.integrations.finegrained_fp8 import load_finegrained_fp8_kernel
 
 from engine_daemon.worker.checkpoint import Checkpoint, refuse
 
@@ -78,6 +77,8 @@ def why_dequantise(device: torch.device, dtype: str) -> str:
 
 
 def _kernels() -> bool:
+    from transformers.integrations.finegrained_fp8 import load_finegrained_fp8_kernel
+
     try:
         load_finegrained_fp8_kernel()
     except Exception as error:  # noqa: BLE001  whatever a missing or unfit kernel raises

@@ -43,7 +43,7 @@ from engine_daemon.worker.budget import limit_of
 from engine_daemon.worker.decode import Engine
 from engine_daemon.worker.kept_rows import KeptRows
 from engine_daemon.worker.ranks.leader import Leader
-from engine_daemon.worker.ranks.wire import Channel, Order
+from engine_daemon.worker.ranks.wire import Channel, Order, give_up
 from engine_daemon.worker.telling import one_line
 from engine_daemon.worker.turns import Turns
 
@@ -181,8 +181,10 @@ def follow(link: Link, rank: int, peer: int) -> NoReturn:
         while True:
             link.take(wait=True)
 
-    from engine_daemon.worker.ranks.following import Follower
-
+    try:
+        from engine_daemon.worker.ranks.following import Follower
+    except ModuleNotFoundError as error:  # rank 0 finds it too, and says it to the hub
+        give_up(f"{error.name} is not installed")
     threading.Thread(target=hear, name="hub", daemon=True).start()
     Follower(Channel(peer, Order), rank).run()
 
