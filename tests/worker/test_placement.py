@@ -14,7 +14,13 @@ from engine_daemon.worker import placement
 from engine_daemon.worker.backends.hf import HfBackend
 from engine_daemon.worker.checkpoint import check_folder
 from engine_daemon.worker.dividing import check_divides
-from engine_daemon.worker.fp8 import check_blocks, dequantised_bytes, shapes_in, stored_fp8
+from engine_daemon.worker.fp8 import (
+    Shapes,
+    check_blocks,
+    dequantised_bytes,
+    shapes_in,
+    stored_fp8,
+)
 from engine_daemon.worker.loading import check_model
 from engine_daemon.worker.placement import Place, check_memory, choose_place
 from engine_daemon.worker.probe import RowDistribution
@@ -69,6 +75,21 @@ def test_the_sizes_of_the_large_model_fit_four_ranks() -> None:
     config = t.Qwen3_5TextConfig(intermediate_size=17408, hidden_size=5120, **sizes)
     check_divides(config, 4)
     assert refused(lambda: check_divides(config, 8)).hint == "Use --tp 1, 2 or 4"
+
+
+def test_the_blocks_of_the_large_model_fit_four_ranks() -> None:
+    """Shapes of Qwen3.6-27B-FP8, a layer of each kind."""
+    linear = {"in_proj_qkv": [10240, 5120], "in_proj_z": [6144, 5120], "out_proj": [5120, 6144]}
+    full = {"q_proj": [12288, 5120], "k_proj": [1024, 5120], "o_proj": [5120, 6144]}
+    mlp = {"gate_proj": [17408, 5120], "down_proj": [5120, 17408]}
+    shapes: Shapes = {}
+    for kind, sizes in (("linear_attn", linear), ("self_attn", full), ("mlp", mlp)):
+        for name, size in sizes.items():
+            weight = f"model.language_model.layers.0.{kind}.{name}.weight"
+            shapes[weight] = ("F8_E4M3", size)
+            shapes[f"{weight}_scale_inv"] = ("BF16", [x // 128 for x in size])
+    for ranks in (1, 2, 4):
+        check_blocks(shapes, (128, 128), ranks)
 
 
 def test_a_model_that_nobody_shared_out_has_one_rank() -> None:

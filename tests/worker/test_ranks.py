@@ -48,7 +48,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("ranks")]
 
 PROMPT = [(7 * i * i + 3 * i + 5) % VOCABULARY for i in range(CHUNK + 60)]
 TIMEOUT_S = 5.0
-"""Of a collective, in these tests."""
+"""Of a collective, where a pause is longer."""
 PATIENCE_S = 120.0
 
 
@@ -232,13 +232,9 @@ def ranked(count: int) -> Iterator[Ranked]:
         yield worker
 
 
-@pytest.fixture(autouse=True)
-def _short_collectives(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LLM_INSPECT_COLLECTIVE_TIMEOUT_S", str(TIMEOUT_S))
-
-
-def test_two_ranks_of_a_hybrid(tmp_path: Path) -> None:
+def test_two_ranks_of_a_hybrid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Recurrent state and attention; a pause that is longer than a collective may take."""
+    monkeypatch.setenv("LLM_INSPECT_COLLECTIVE_TIMEOUT_S", str(TIMEOUT_S))
     folder = save_tiny(tmp_path / "tiny", "qwen3_5")
     one = OneRank(folder)
     expected = walk(one)
