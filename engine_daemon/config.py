@@ -7,7 +7,7 @@ import os
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 
@@ -74,16 +74,35 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
         """Both; where both ask, this one counts."""
         return msgspec.structs.replace(other, **self.given())
 
+    def checked(self) -> "Asked":
+        """The same, once it fits together. Raises InspectError (exit 2)."""
+        if self.device is not None and self.tp is not None:
+            _check_devices(self.device, self.tp)
+        return self
+
     def applied_to(self, options: DaemonOptions) -> DaemonOptions:
-        """`options` with everything asked for put in."""
+        """`options` with everything asked for put in. Raises InspectError (exit 2) when devices and
+        ranks do not fit: several devices mean one rank each."""
         engine = {k: v for k, v in self.given().items() if k != "idle_exit_s"}
         if "engine" in engine:
             engine["backend"] = engine.pop("engine")
+        if self.device is not None and self.tp is None and ":" in self.device:
+            engine["tp"] = self.device.count(",") + 1
+        device = str(engine.get("device", options.engine.device))
+        _check_devices(device, cast("int", engine.get("tp", options.engine.tp)))
         idle = options.idle_exit_s
         if self.idle_exit_s is not None:
             idle = None if math.isinf(self.idle_exit_s) else self.idle_exit_s
         return msgspec.structs.replace(
             options, engine=msgspec.structs.replace(options.engine, **engine), idle_exit_s=idle
+        )
+
+
+def _check_devices(device: str, tp: int) -> None:
+    if not check.devices_fit(device, tp):
+        raise InspectError(
+            f"--device {device} and --tp {tp} exclude each other: each device has one rank",
+            f"Leave --tp out, or name {tp} device{'s' if tp > 1 else ''}",
         )
 
 

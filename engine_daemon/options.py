@@ -20,6 +20,7 @@ NEVER: Final = math.inf
 """`--idle-exit never`."""
 COUNT: Final = 2**31
 """No count of positions, steps or candidates is larger."""
+MOST_RANKS: Final = 64
 WHO_CHARS: Final = 64
 """Of a name shown to others."""
 _LONGEST_S: Final = 36500 * 86400.0
@@ -112,12 +113,19 @@ def engine(text: str) -> str:
 
 
 def device(text: str) -> str:
-    """`auto`, `cpu`, `cuda` or `cuda:N`."""
-    if re.fullmatch(r"cuda:\d+(,\d+)+", text):
-        raise ValueError(f"{text} (several devices) is not supported in this version")
-    if not re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", text):
-        raise ValueError(f"takes auto, cpu, cuda or cuda:N, not {text!r}")
+    """`auto`, `cpu`, `cuda`, `cuda:N`, or `cuda:N,M,…` for one rank a device."""
+    if not re.fullmatch(r"auto|cpu|cuda(:\d{1,3}(,\d{1,3})*)?", text):
+        raise ValueError(f"takes auto, cpu, cuda, cuda:N or cuda:N,M, not {text!r}")
+    numbers = text.partition(":")[2].split(",")
+    if len({int(x) for x in numbers if x}) < len([x for x in numbers if x]):
+        raise ValueError(f"names a device twice: {text}")
     return text
+
+
+def devices_fit(device: str, tp: int) -> bool:
+    """Named devices are as many as there are ranks; one a rank."""
+    named = device.partition(":")[2]
+    return not named or named.count(",") + 1 == tp
 
 
 def dtype(text: str) -> Dtype:
@@ -128,10 +136,8 @@ def dtype(text: str) -> Dtype:
 
 
 def ranks(text: str) -> int:
-    """How many tensor-parallel ranks; only one for now."""
-    if whole(1)(text) > 1:
-        raise ValueError(f"{text} (tensor parallel) is not supported in this version")
-    return 1
+    """How many tensor-parallel ranks."""
+    return whole(1, MOST_RANKS)(text)
 
 
 def switch(text: str) -> bool:

@@ -54,7 +54,7 @@ def test_everything_at_once(tmp_path: Path) -> None:
         ("[paths]\nsate = '/x'", "unknown key 'sate' in [paths]", "Did you mean state?"),
         ("[paths]\nstate = 'x'", "takes an absolute path", ""),
         ("[daemon.a]\nmodle = 'x'", "unknown key 'modle' in [daemon.a]", "Did you mean model?"),
-        ("[daemon.a]\ntp = 4", "not supported in this version", ""),
+        ("[daemon.a]\ntp = 65", "at most 64", ""),
         ("[daemon.a]\nidle_exit = 'x'", "takes a duration", ""),
         ("[daemon.a]\nmodel = true", "takes a text or a number", ""),
         ('[paths]\nstate = "/a\\u0000b"', "takes an absolute path", ""),
@@ -86,6 +86,19 @@ def test_asked_options_are_put_into_those_of_the_daemon() -> None:
     after = Asked(engine="scripted", idle_exit_s=math.inf).applied_to(before)
     assert after.engine == EngineOptions(backend="scripted", model="m", cache_dir="/c")
     assert after.idle_exit_s is None
+
+
+def test_each_of_several_devices_has_one_rank() -> None:
+    one = DaemonOptions(engine=EngineOptions())
+    four = Asked(device="cuda:0,2,4,5").applied_to(one)
+    assert (four.engine.tp, four.engine.ranks) == (4, 4)
+    assert Asked(device="cuda:1").applied_to(four).engine.ranks == 1
+    assert Asked(device="cpu", tp=2).applied_to(one).engine.ranks == 2
+    for asked, options in ((Asked(tp=2), four), (Asked(device="cuda:1,3", tp=3), one)):
+        with pytest.raises(InspectError) as raised:
+            asked.applied_to(options)
+        assert raised.value.exit_code == 2
+        assert "each device has one rank" in raised.value.message
 
 
 def test_options_survive_their_file(tmp_path: Path) -> None:

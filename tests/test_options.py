@@ -58,10 +58,10 @@ def test_never() -> None:
         (check.number(), "one", "takes a number"),
         (check.engine, "vllm", "not supported in this version"),
         (check.engine, "scrpted", "Did you mean scripted"),
-        (check.device, "cuda:0,2", "several devices"),
+        (check.device, "cuda:0,2,0", "names a device twice"),
         (check.device, "gpu", "takes auto, cpu"),
         (check.dtype, "int8", "takes auto, bf16"),
-        (check.ranks, "4", "not supported in this version"),
+        (check.ranks, "65", "at most 64"),
         (check.ranks, "0", "at least 1"),
         (check.plain, "", "must not be empty"),
     ],
@@ -74,5 +74,6 @@ def test_refusals(convert: Callable[[str], object], text: str, words: str) -> No
 def test_accepted_values() -> None:
     assert check.whole(0, 2**64 - 1)(str(2**64 - 1)) == 2**64 - 1
     assert check.device("cuda:3") == "cuda:3"
+    assert check.device("cuda:0,2,4,5") == "cuda:0,2,4,5"
     assert check.dtype("bf16") == "bf16"
-    assert check.ranks("1") == 1
+    assert check.ranks("4") == 4

@@ -143,6 +143,8 @@ def status_command(given: Given) -> int:
     up = time.time() - float(connection["started"])
     tell(f"daemon {target.paths.name}: pid {connection['pid']}, up {_span(up)}, {_idle(state)}")
     tell(f"engine: {_engine_text(state.engine)}")
+    for note in state.engine.details.notes:
+        tell(f"note: {note}")
     if state.engine.weights is not None:
         tell(f"weights: {_weights_text(state.engine.weights)}")
     for session in state.sessions:
@@ -183,8 +185,9 @@ def _engine_text(engine: EngineState) -> str:
     model = engine.model
     if engine.word in ("ready", "busy") and model is not None:
         synthetic = " (synthetic)" if engine.synthetic else ""
+        ranks = f" x {model.ranks} ranks" if model.ranks > 1 else ""
         return (
-            f"{engine.word}, {model.name}{synthetic}, {model.dtype} on {model.device}, "
+            f"{engine.word}, {model.name}{synthetic}, {model.dtype} on {model.device}{ranks}, "
             f"loaded in {model.load_s:.1f} s, engine path {model.engine_path}"
         )
     words = [engine.word, engine.stage, engine.model_name, engine.message]

@@ -146,9 +146,9 @@ OPTIONS: Final = (
     Option("--model", _G.PLACE, "a name, a directory or a .gguf file", "M"),
     Option("--revision", _G.REVISION, "of a model from the hub", "R"),
     Option("--engine", _G.PLACE, "hf (default) or scripted", "E", check.engine),
-    Option("--device", _G.PLACE, "auto, cpu, cuda or cuda:N", "D", check.device),
+    Option("--device", _G.PLACE, "auto, cpu, cuda, cuda:N or cuda:N,M", "D", check.device),
     Option("--dtype", _G.PLACE, "auto, bf16, fp16 or fp32", "T", check.dtype),
-    Option("--tp", _G.PLACE, "tensor-parallel ranks (1 in this version)", "N", check.ranks),
+    Option("--tp", _G.PLACE, "tensor-parallel ranks (1)", "N", check.ranks),
     Option("--verify", _G.PLACE, "hash the weights files while loading"),
     Option("--plain-engine", _G.PLACE, "the library's model as it is, nothing made faster"),
     Option(

@@ -15,7 +15,14 @@ from engine_daemon.errors import InspectError
 from engine_daemon.export.jsonl import error_line, to_bytes
 from engine_daemon.export.objects import Line
 from engine_daemon.export.text import readable
-from engine_daemon.protocol.events import Event, Predicted, PromptSet, Stepped, UnknownEvent
+from engine_daemon.protocol.events import (
+    EngineStarted,
+    Event,
+    Predicted,
+    PromptSet,
+    Stepped,
+    UnknownEvent,
+)
 from engine_daemon.recording.rows import exp
 
 _NAMED: Final = 5
@@ -142,6 +149,9 @@ class TextPrinter:
             case Stepped():
                 self._first = None
         match event:
+            case EngineStarted():
+                for note in event.notes:
+                    say(f"note: {note}")
             case PromptSet():
                 for warning in event.warnings:
                     say(f"note: {warning}")

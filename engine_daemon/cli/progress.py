@@ -23,6 +23,7 @@ _STAGES: Final = {
     "look up": "looking it up",
     "download": "downloading the model",
     "convert": "converting the model (once)",
+    "ranks": "bringing the ranks together",
     "load": "loading the weights",
     "verify": "hashing the weights files",
     "checksum": "summing the weights",

@@ -56,7 +56,7 @@ def target_of(given: Given, *, starts_daemon: bool = False) -> Target:
     config = read_config(paths_for(name).config)
     section = config.daemons.get(name, Asked())
     line = asked_for(given, max_context=given.max_context if starts_daemon else None)
-    return Target(config.paths(name), line.over(section), config.theme)
+    return Target(config.paths(name), line.over(section).checked(), config.theme)
 
 
 def attach_target(arguments: list[str], given: Given) -> Target:

@@ -198,6 +198,7 @@ class JsonLines:
                 "model": model(event.model),
                 "engine": event.backend,
                 "protocol": VERSION,
+                "warnings": event.notes,
             }
         ]
 

@@ -29,9 +29,14 @@ class Ending:
 
 
 class Child:
-    """One running child. It reads EOF on its death pipe when the hub ends, however it ends."""
+    """One running child. It reads EOF on its death pipe when the hub ends, however it ends.
 
-    def __init__(self, module: str, socket: Path, arguments: Sequence[str] = ()) -> None:
+    `fds` are open in it under the same numbers.
+    """
+
+    def __init__(
+        self, module: str, socket: Path, arguments: Sequence[str] = (), fds: Sequence[int] = ()
+    ) -> None:
         read_end, self._death_pipe = os.pipe()
         try:
             # -P and cwd "/": no module of a user's working directory can be imported.
@@ -49,7 +54,7 @@ class Child:
                 ],
                 cwd="/",
                 stdin=subprocess.DEVNULL,
-                pass_fds=(read_end,),
+                pass_fds=(read_end, *fds),
             )
         except BaseException:
             os.close(self._death_pipe)
@@ -61,6 +66,11 @@ class Child:
     def pid(self) -> int:
         """Process id."""
         return self._process.pid
+
+    @property
+    def pids(self) -> list[int]:
+        """Its one process, as `Ranks` has several."""
+        return [self.pid]
 
     def ending(self) -> Ending | None:
         """How it ended; None while it lives."""

@@ -132,7 +132,7 @@ class Hub:
         for session in self._store:
             if session.stalled and session.settle():
                 self._state_changed()
-        self._engine.check_templates(now)
+        self._engine.check_patience(now)
         self._front.probe(now)
         self._store.forget_closed(self._front.followed(), now, KEEP_CLOSED_S)
         self._idle_exit(now)

@@ -10,8 +10,8 @@ from collections.abc import Callable
 import msgspec
 
 from engine_daemon.hub.breakpoints import Breakpoints, in_force, watched_ids
-from engine_daemon.hub.children import Ending
 from engine_daemon.hub.encoding import Encoder
+from engine_daemon.hub.ranks import Loss
 from engine_daemon.hub.refusing import Rejected
 from engine_daemon.hub.sessions import Session, SessionStore, stamp
 from engine_daemon.hub.timeouts import Timeouts
@@ -150,6 +150,7 @@ class Seats:
                     tokenizer_id=self.tokenizer.tokenizer_id,
                     eos_ids=self.started.eos_ids,
                     model=self.started.model,
+                    notes=self.started.notes,
                     **stamp(),
                 )
             )
@@ -337,17 +338,17 @@ class Seats:
             self._send("worker", wire.Drop(session=session.id))
         session.resident = False
 
-    def worker_lost(self, ending: Ending) -> None:
+    def worker_lost(self, loss: Loss) -> None:
         """Say so in the log of every session that this start of the worker served."""
         self.started = None
         for session in self._store:
             if session.open and session.engine_logged == self.engine:
                 try:
-                    self._log_loss(session, ending)
+                    self._log_loss(session, loss)
                 except LogFull as error:
                     _log.error("%s", error.message)
 
-    def _log_loss(self, session: Session, ending: Ending) -> None:
+    def _log_loss(self, session: Session, loss: Loss) -> None:
         columns, place = session.columns, session.columns.place
         was_running = columns.status == "running"
         session.resident = False
@@ -355,15 +356,15 @@ class Seats:
         session.append(
             ev.EngineLost(
                 engine=self.engine,
-                rank=0,
-                signal=ending.signal,
-                exit_code=ending.exit_code,
-                message=f"the engine {ending}",
+                rank=loss.rank,
+                signal=loss.ending.signal,
+                exit_code=loss.ending.exit_code,
+                message=str(loss),
                 branch=place.branch,
                 step=place.step,
                 **stamp(),
             )
         )
         if was_running:
-            self.log_stop(session, "engine_lost", f"the engine {ending}")
+            self.log_stop(session, "engine_lost", str(loss))
         self._close_if_asked(session)

@@ -32,3 +32,15 @@ def viewer_socket(context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
     ):
         socket.setsockopt(option, value)
     return socket
+
+
+def engine_socket(context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
+    """A ROUTER for the hub's children."""
+    socket = context.socket(zmq.ROUTER)
+    socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+    socket.setsockopt(zmq.LINGER, 0)
+    socket.setsockopt(zmq.SNDHWM, 0)
+    socket.setsockopt(zmq.RCVHWM, 0)
+    socket.setsockopt(zmq.HANDSHAKE_IVL, 2000)
+    socket.setsockopt(zmq.IPC_FILTER_UID, os.getuid())
+    return socket

@@ -6,7 +6,6 @@ command may do is decided in `control`; viewers are `hub`'s.
 
 import contextlib
 import logging
-import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -16,20 +15,21 @@ import msgspec
 import zmq
 
 from engine_daemon.config import DaemonOptions
-from engine_daemon.hub.children import Child, Ending, end_all
+from engine_daemon.hub.children import Child, end_all
+from engine_daemon.hub.ranks import WORKER, Loss, Ranks
 from engine_daemon.hub.reads import RowReads
 from engine_daemon.hub.refusing import Rejected
 from engine_daemon.hub.seats import Seats
 from engine_daemon.hub.sessions import SessionStore
-from engine_daemon.hub.socket_path import bind_private
+from engine_daemon.hub.socket_path import bind_private, engine_socket
+from engine_daemon.hub.stacks import StackAsks
 from engine_daemon.paths import Paths
 from engine_daemon.protocol import worker as wire
 from engine_daemon.protocol.codec import WireError, decode_body, open_envelope, seal
 from engine_daemon.protocol.commands import Message
-from engine_daemon.protocol.state import EngineState, WeightsCheck
+from engine_daemon.protocol.state import EngineDetails, EngineState, WeightsCheck
 from engine_daemon.recording.writer import LogError
 
-WORKER: Final = "engine_daemon.worker"
 TOKENS: Final = "engine_daemon.tokens"
 RESTARTS: Final = 3
 RESTART_WINDOW_S: Final = 600.0
@@ -58,20 +58,20 @@ class EngineSide:
         self._store = store
         self._version = version
         self._changed = changed
-        self.socket = _socket(context)
+        self.socket = engine_socket(context)
         self.bind()
         self.fatal = False
         self.state = EngineState(
             word="starting", backend=options.engine.backend, model_name=options.engine.model
         )
-        self._worker: Child | None = None
-        self._worker_route: bytes | None = None
+        self._worker: Ranks | None = None
+        self._routes: dict[int, bytes] = {}
         self._failed = False
         self._ever_ready = False
         self._model_dir: str | None = None
         self._tokens: Child | None = None
         self._restarts: dict[str, deque[float]] = {WORKER: deque(), TOKENS: deque()}
-        self._stacks: dict[int, Callable[[str | None], None]] = {}
+        self._stacks = StackAsks(self._send_to)
         self.reads = RowReads(self._send)
         self.seats = Seats(store, options.engine.max_context, self._send, changed)
 
@@ -88,13 +88,15 @@ class EngineSide:
 
     def close(self) -> None:
         """End the children, at most `KILL_AFTER_S` later."""
-        end_all([child for child in (self._worker, self._tokens) if child is not None])
+        ranks = [] if self._worker is None else self._worker.children
+        end_all([*ranks, *([] if self._tokens is None else [self._tokens])])
         self.socket.close(linger=0)
 
     def _start_worker(self) -> None:
         self.seats.engine = self._count_start()
-        self._worker_route, self._failed = None, False
-        self._worker = Child(WORKER, self._paths.engine_socket, ("--rank", "0"))
+        self._failed = False
+        self._routes.clear()
+        self._worker = Ranks(self._paths.engine_socket, self._options.engine.ranks)
         self._set(
             word="starting",
             engine=self.seats.engine,
@@ -104,8 +106,9 @@ class EngineSide:
             code="",
             message="",
             hint="",
-            pid=self._worker.pid,
+            pid=self._worker.pids[0],
             weights=None,
+            details=EngineDetails(pids=self._worker.pids),
         )
 
     def _start_tokens(self) -> None:
@@ -132,24 +135,22 @@ class EngineSide:
                 self._start_tokens()
             else:
                 self._give_up("the tokens process keeps ending")
-        if self._worker is not None and (ending := self._worker.ending()) is not None:
+        if self._worker is not None and (loss := self._worker.loss()) is not None:
             self._worker.close()
             self._worker = None
-            self._worker_lost(ending)
+            self._worker_lost(loss)
 
-    def _worker_lost(self, ending: Ending) -> None:
-        _log.warning("worker %s", ending)
-        self.seats.worker_lost(ending)
+    def _worker_lost(self, loss: Loss) -> None:
+        _log.warning("%s", loss)
+        self.seats.worker_lost(loss)
         self.reads.lost()
-        for answer in self._stacks.values():
-            answer(None)
-        self._stacks.clear()
+        self._stacks.lost()
         if self._failed:
             self.fatal = not self._ever_ready
         elif self._may_restart(WORKER):
             self._start_worker()
         else:
-            self._give_up(f"the engine {ending}, {RESTARTS} restarts did not help")
+            self._give_up(f"{loss}, {RESTARTS} restarts did not help")
 
     def _give_up(self, message: str) -> None:
         """Nothing more is started: the daemon stays with its history, unless it never had any."""
@@ -158,6 +159,7 @@ class EngineSide:
         self._set(
             word="dead",
             pid=None,
+            details=EngineDetails(),
             code="engine_lost",
             message=message,
             hint="Look at `llm-inspect daemon logs`, then `llm-inspect daemon restart`",
@@ -225,9 +227,7 @@ class EngineSide:
                 self.seats.encoder.resolved(message)
                 self.seats.advance_all()
             case wire.Stacks(ask=ask, text=text):
-                answer = self._stacks.pop(ask, None)
-                if answer is not None:
-                    answer(text)
+                self._stacks.heard(route, ask, text)
             case wire.RowAnswer():
                 self.reads.answered(message)
             case wire.WeightsSummed():
@@ -239,7 +239,7 @@ class EngineSide:
 
     def _child_ready(self, route: bytes, ready: wire.ChildReady) -> None:
         child = self._worker if ready.role == "worker" else self._tokens
-        if child is None or child.pid != ready.pid:
+        if child is None or child.pids[ready.rank : ready.rank + 1] != [ready.pid]:
             _log.warning("a stray %s process %d", ready.role, ready.pid)
             return
         if ready.version != self._version:
@@ -253,7 +253,9 @@ class EngineSide:
             child.kill()
             return
         if ready.role == "worker":
-            self._worker_route = route
+            self._routes[ready.rank] = route
+            if ready.rank:
+                return
             self._set(word="loading", stage="import")
             self._send("worker", wire.Load(options=self._options.engine))
         else:
@@ -284,6 +286,7 @@ class EngineSide:
             done=0,
             total=0,
             weights=self._as_loaded(ready.model.weights_checksum),
+            details=msgspec.structs.replace(self.state.details, notes=ready.notes),
         )
         self.seats.advance_all()
 
@@ -291,7 +294,7 @@ class EngineSide:
         _log.error("load failed: %s (%s)", text, hint)
         self._failed = True
         self._set(word="dead", code=code, message=text, hint=hint)
-        if route != self._worker_route and self._worker is not None:
+        if route != self._routes.get(0) and self._worker is not None:
             # The tokens process could not read the tokenizer: no session can ever start.
             self._worker.kill()
 
@@ -305,23 +308,20 @@ class EngineSide:
         self._changed()
 
     def _send(self, role: str, message: Message) -> bool:
-        route = self._worker_route if role == "worker" else self.seats.encoder.route
-        if route is None:
-            return False
+        route = self._routes.get(0) if role == "worker" else self.seats.encoder.route
+        return route is not None and self._send_to(route, message)
+
+    def _send_to(self, route: bytes, message: Message) -> bool:
         try:
             self.socket.send_multipart([route, *seal(message)], zmq.NOBLOCK)
         except zmq.ZMQError as error:  # it just died; reap follows
-            _log.warning("to %s: %s", role, error)
+            _log.warning("%s to a child: %s", type(message).__name__, error)
             return False
         return True
 
     def stacks(self, answer: Callable[[str | None], None]) -> None:
-        """Ask the worker for its stacks; None when it is not there."""
-        ask = time.monotonic_ns()
-        if self._send("worker", wire.DumpStacks(ask=ask)):
-            self._stacks[ask] = answer
-        else:
-            answer(None)
+        """Ask all ranks of the worker for their stacks; None when it is not there."""
+        self._stacks.ask(self._routes, answer)
 
     def check_weights(self) -> None:
         """Have the parameters summed again; Rejected when that cannot be."""
@@ -351,8 +351,9 @@ class EngineSide:
         )
         self._set(weights=check)
 
-    def check_templates(self, now: float) -> None:
-        """Kill a tokens process that sits in one prompt for too long."""
+    def check_patience(self, now: float) -> None:
+        """Kill a tokens process that sits in one prompt for too long; tell the stacks there are."""
+        self._stacks.check(now)
         if self._tokens is not None and self.seats.encoder.overdue(now):
             _log.warning("tokens process: a prompt took too long")
             self._tokens.kill()
@@ -384,14 +385,3 @@ def _keeping_on() -> Iterator[None]:
         yield
     except LogError as error:
         _log.error("%s", error.message)
-
-
-def _socket(context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
-    socket = context.socket(zmq.ROUTER)
-    socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
-    socket.setsockopt(zmq.LINGER, 0)
-    socket.setsockopt(zmq.SNDHWM, 0)
-    socket.setsockopt(zmq.RCVHWM, 0)
-    socket.setsockopt(zmq.HANDSHAKE_IVL, 2000)
-    socket.setsockopt(zmq.IPC_FILTER_UID, os.getuid())
-    return socket

@@ -60,7 +60,8 @@ class Opened(Event, frozen=True, kw_only=True, tag="Opened"):
 
 
 class EngineStarted(Event, frozen=True, kw_only=True, tag="EngineStarted"):
-    """The engine that serves the session from here on. `engine` counts starts of the worker."""
+    """The engine that serves the session from here on. `engine` counts starts of the worker;
+    `notes`: what to know about how the model was loaded, a sentence each."""
 
     engine: int
     backend: str
@@ -69,6 +70,7 @@ class EngineStarted(Event, frozen=True, kw_only=True, tag="EngineStarted"):
     tokenizer_id: str
     eos_ids: list[int]
     model: ModelInfo
+    notes: list[str] = msgspec.field(default_factory=list)
 
 
 class EngineLost(Event, frozen=True, kw_only=True, tag="EngineLost"):

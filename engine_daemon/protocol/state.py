@@ -5,6 +5,8 @@ What *happened* is in `events`.
 
 from typing import Literal
 
+import msgspec
+
 from engine_daemon.protocol.values import ModelInfo, Record
 
 EngineWord = Literal["starting", "loading", "ready", "busy", "stuck", "dead"]
@@ -34,8 +36,17 @@ class WeightsCheck(Record, frozen=True, kw_only=True):
     running: bool = False
 
 
+class EngineDetails(Record, frozen=True, kw_only=True):
+    """What else there is to know of the worker. `pids` of its ranks, in order; `notes` of
+    `EngineStarted`."""
+
+    pids: list[int] = msgspec.field(default_factory=list)
+    notes: list[str] = msgspec.field(default_factory=list)
+
+
 class EngineState(Record, frozen=True, kw_only=True):
-    """The worker, as last heard. `done`/`total` are bytes of `stage` (0 = not known)."""
+    """The worker, as last heard. `done`/`total` are bytes of `stage` (0 = not known); `pid` is that
+    of rank 0."""
 
     word: EngineWord
     engine: int = 0
@@ -51,6 +62,7 @@ class EngineState(Record, frozen=True, kw_only=True):
     hint: str = ""
     pid: int | None = None
     weights: WeightsCheck | None = None
+    details: EngineDetails = EngineDetails()
 
 
 class SessionInfo(Record, frozen=True, kw_only=True):

@@ -46,6 +46,11 @@ class EngineOptions(Record, frozen=True, kw_only=True):
     verify: bool = False
     plain_engine: bool = False
 
+    @property
+    def ranks(self) -> int:
+        """Tensor-parallel ranks: `tp`, or one a device where several are named."""
+        return max(self.tp, self.device.count(",") + 1)
+
 
 # Any child → hub ------------------------------------------------------------------------------
 
@@ -250,6 +255,7 @@ class EngineReady(Message, frozen=True, kw_only=True):
     weights_id: str
     eos_ids: list[int]
     model: ModelInfo
+    notes: list[str] = msgspec.field(default_factory=list)
 
 
 class LoadFailed(Message, frozen=True, kw_only=True):

@@ -1,5 +1,6 @@
 """The worker process: `python -P -m engine_daemon.worker --socket E_SOCK --death-fd N --rank 0`.
 
+With several ranks `--peers` are sockets to the other ranks, or of one that follows, to rank 0.
 Arms its death watch before it imports anything slow. Knows only how the process starts.
 """
 
@@ -18,12 +19,13 @@ def main() -> None:
     parser.add_argument("--socket", required=True)
     parser.add_argument("--death-fd", type=int, required=True)
     parser.add_argument("--rank", type=int, default=0)
+    parser.add_argument("--peers", type=int, nargs="*", default=[])
     arguments = parser.parse_args()
     deathwatch.arm(arguments.death_fd)
     _die_at_once()
     sleep_when_idle()
     keep_freed_pages()
-    sys.exit(_run(arguments.socket, arguments.rank))
+    sys.exit(_run(arguments.socket, arguments.rank, arguments.peers))
 
 
 def _die_at_once() -> None:
@@ -35,14 +37,15 @@ def _die_at_once() -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
-def _run(socket_path: str, rank: int) -> int:
+def _run(socket_path: str, rank: int, peers: list[int]) -> int:
     import logging
 
     from engine_daemon.worker.loop import run
 
-    logging.basicConfig(format="%(asctime)s worker %(levelname)s %(message)s")
+    name = f"rank {rank}" if peers else "worker"
+    logging.basicConfig(format=f"%(asctime)s {name} %(levelname)s %(message)s")
     logging.getLogger("engine_daemon").setLevel(logging.INFO)
-    return run(socket_path, rank)
+    return run(socket_path, rank, peers)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Load a checked checkpoint with transformers: device, dtype, progress, and errors in plain words.
+"""Load a checked checkpoint with transformers: dtype, ranks, progress, and errors in plain words.
 
 Knows nothing of sessions and caches, nor where the checkpoint came from.
 """
@@ -6,17 +6,28 @@ Knows nothing of sessions and caches, nor where the checkpoint came from.
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import torch
 import transformers
 from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.distributed import DistributedConfig
 from transformers.utils import logging as hf_logging
 
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.protocol.worker import EngineOptions
 from engine_daemon.worker.backends.base import ProgressFn
 from engine_daemon.worker.checkpoint import Checkpoint, refuse
+from engine_daemon.worker.dividing import check_divides
+from engine_daemon.worker.fp8 import (
+    Shapes,
+    check_blocks,
+    dequantised_bytes,
+    shapes_in,
+    stored_fp8,
+    why_dequantise,
+)
+from engine_daemon.worker.placement import Place, check_memory
 
 DTYPES: Final = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 _LAYER: Final = re.compile(r"(.*?)\.(\d+)\.")
@@ -30,39 +41,29 @@ def dtype_word(dtype: torch.dtype) -> str:
     return next((word for word, x in DTYPES.items() if x is dtype), str(dtype).split(".")[-1])
 
 
-def choose_device(options: EngineOptions) -> torch.device:
-    """The device of `--device`; `auto` is the GPU with most free memory, else the CPU."""
-    if options.tp > 1 or "," in options.device:
-        _refuse_device("several devices for one model are not supported yet", "Name one device")
-    kind, _, index = options.device.partition(":")
-    if kind == "auto":
-        found = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        best = max(range(found), key=lambda i: torch.cuda.mem_get_info(i)[0], default=None)
-        return torch.device("cpu") if best is None else torch.device("cuda", best)
-    if kind == "cpu" and not index:
-        return torch.device("cpu")
-    if kind != "cuda" or (index and not index.isdecimal()):
-        _refuse_device(f"{options.device!r} is no device", "Use auto, cpu, cuda or cuda:N")
-    if not torch.cuda.is_available():
-        _refuse_device("this torch sees no CUDA device", "Use --device cpu, or install CUDA torch")
-    if int(index or 0) >= torch.cuda.device_count():
-        _refuse_device(
-            f"there is no {options.device}", f"Devices: cuda:0 to {torch.cuda.device_count() - 1}"
-        )
-    return torch.device("cuda", int(index or 0))
-
-
-def _refuse_device(message: str, hint: str) -> NoReturn:
-    raise InspectError(message, hint, exit_code=Exit.MODEL, code="device")
+def check_model(checkpoint: Checkpoint, options: EngineOptions, place: Place) -> Any:
+    """The configuration, once the model is known to fit in `place`. Raises InspectError (exit 3)
+    before a byte of the weights is read."""
+    config = _config(checkpoint)
+    check_divides(config.get_text_config(decoder=True), place.world)
+    shapes = _loaded_shapes(checkpoint, config)
+    block = stored_fp8(checkpoint.config)
+    if block is not None and (place.world > 1 or why_dequantise(place.device, options.dtype)):
+        check_blocks(shapes, block, place.world)
+    check_memory(_need(checkpoint, shapes, config, options, place), place)
+    return config
 
 
 def load_model(
-    checkpoint: Checkpoint, options: EngineOptions, device: torch.device, progress: ProgressFn
+    checkpoint: Checkpoint, options: EngineOptions, place: Place, progress: ProgressFn
 ) -> Any:
-    """The model on `device`, frozen and in inference mode. Raises InspectError (exit 3)."""
+    """The model, or this rank's part of it, on the device of `place`; frozen and in inference
+    mode. With several ranks they must have met, see `ranks.meeting`. Raises InspectError (exit 3).
+    """
     config = _config(checkpoint)
-    dtype = _target_dtype(options, config)
-    _check_memory(checkpoint, config, dtype, device)
+    if stored_fp8(checkpoint.config) is not None:
+        why = why_dequantise(place.device, options.dtype)
+        config.quantization_config = {**config.quantization_config, "dequantize": bool(why)}
     progress("load", 0, checkpoint.size)
     sizes = {name: size for shard in checkpoint.shards for name, size in shard.tensors.items()}
     progress_of = loading_progress(
@@ -72,17 +73,24 @@ def load_model(
         model, info = AutoModelForCausalLM.from_pretrained(
             str(checkpoint.folder),
             config=config,
-            dtype=dtype,
-            device_map=None if device.type == "cpu" else {"": device},
+            dtype=_target_dtype(options, config),
             local_files_only=True,
             trust_remote_code=False,
             use_safetensors=True,
             output_loading_info=True,
+            **_where(place),
         )
     _check_complete(checkpoint, info)
     _check_depth(checkpoint, model, info)
     progress("load", checkpoint.size, checkpoint.size)
     return model.eval().requires_grad_(False)
+
+
+def _where(place: Place) -> dict[str, Any]:
+    """The arguments that say where: shared out to the ranks, or on one device."""
+    if place.world > 1:
+        return {"distributed_config": DistributedConfig(tp_size=place.world)}
+    return {"device_map": None if place.device.type == "cpu" else {"": place.device}}
 
 
 def _config(checkpoint: Checkpoint) -> Any:
@@ -113,30 +121,25 @@ def _stored_dtype(config: Any) -> torch.dtype:
     return named if isinstance(named, torch.dtype) else torch.float32
 
 
-def _check_memory(
-    checkpoint: Checkpoint, config: Any, dtype: torch.dtype, device: torch.device
-) -> None:
-    need = checkpoint.size * dtype.itemsize // max(1, _stored_dtype(config).itemsize)
-    free = free_bytes(device)
-    if free is not None and need > free:
-        raise InspectError(
-            f"the model needs {need / 1e9:.1f} GB and {device} has {free / 1e9:.1f} GB free",
-            "Use another device, a smaller --dtype or a smaller model",
-            exit_code=Exit.MODEL,
-            code="no_memory",
-        )
+def _loaded_shapes(checkpoint: Checkpoint, config: Any) -> Shapes:
+    """The tensors that the model's class takes: a vision tower is not there for text."""
+    kind = AutoModelForCausalLM._model_mapping[type(config)]
+    kinds = kind if isinstance(kind, tuple) else (kind,)
+    left = [re.compile(p) for k in kinds for p in k._keys_to_ignore_on_load_unexpected or []]
+    shapes = shapes_in(checkpoint)
+    return {n: found for n, found in shapes.items() if not any(p.search(n) for p in left)}
 
 
-def free_bytes(device: torch.device) -> int | None:
-    """Memory that can be had on the device; None where nobody says."""
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    try:
-        with open("/proc/meminfo", encoding="ascii") as file:
-            fields = dict(line.split(":", 1) for line in file)
-        return int(fields["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError, ValueError):
-        return None
+def _need(
+    checkpoint: Checkpoint, shapes: Shapes, config: Any, options: EngineOptions, place: Place
+) -> int:
+    """Bytes of the weights in memory."""
+    dtype = _target_dtype(options, config)
+    size = sum(x.tensors[n] for x in checkpoint.shards for n in x.tensors if n in shapes)
+    if stored_fp8(checkpoint.config) is not None:
+        stays = not why_dequantise(place.device, options.dtype)
+        return size if stays else dequantised_bytes(shapes, dtype.itemsize)
+    return size * dtype.itemsize // max(1, _stored_dtype(config).itemsize)
 
 
 def _check_complete(checkpoint: Checkpoint, info: dict[str, Any]) -> None:
@@ -259,11 +262,3 @@ def shard_stages(checkpoint: Checkpoint) -> dict[str, str]:
         for number, shard in enumerate(checkpoint.shards, 1)
         for name in shard.tensors
     }
-
-
-def device_bytes(device: torch.device) -> tuple[int | None, int | None]:
-    """Bytes this process takes on the device, and all there are; None where nobody counts."""
-    if device.type != "cuda":
-        return None, None
-    total = torch.cuda.get_device_properties(device).total_memory
-    return torch.cuda.memory_reserved(device), int(total)

@@ -10,9 +10,10 @@ import threading
 import time
 import traceback
 from collections import deque
+from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, NoReturn, TypeVar
 
 import zmq
 
@@ -25,6 +26,7 @@ from engine_daemon.protocol.worker import (
     TO_CHILD,
     ChildReady,
     DumpStacks,
+    EngineOptions,
     EngineReady,
     Load,
     LoadFailed,
@@ -36,10 +38,12 @@ from engine_daemon.protocol.worker import (
     WeightsSummed,
 )
 from engine_daemon.worker.backends import make_backend
-from engine_daemon.worker.backends.base import ChecksTokenizer, HasWeights
+from engine_daemon.worker.backends.base import Backend, ChecksTokenizer, HasWeights
 from engine_daemon.worker.budget import limit_of
 from engine_daemon.worker.decode import Engine
 from engine_daemon.worker.kept_rows import KeptRows
+from engine_daemon.worker.ranks.leader import Leader
+from engine_daemon.worker.ranks.wire import Channel, Order, give_up
 from engine_daemon.worker.telling import one_line
 from engine_daemon.worker.turns import Turns
 
@@ -141,12 +145,18 @@ class ProgressReport:
         self._link.send(Progress(stage=stage, done=done, total=total))
 
 
-def run(socket_path: str, rank: int) -> int:
-    """Be a worker; returns the exit status when loading failed, else never."""
+def run(socket_path: str, rank: int, peers: Sequence[int] = ()) -> int:
+    """Be a worker; returns the exit status when loading failed, else never.
+
+    `peers`: sockets to the other ranks, or of a rank that follows the one to rank 0.
+    """
     link = Link(socket_path)
     link.send(ChildReady(role="worker", version=__version__, pid=os.getpid(), rank=rank))
+    if rank:
+        follow(link, rank, peers[0])
+    leader = Leader(peers, Path(socket_path).parent) if peers else None
     try:
-        engine = load(link)
+        engine = load(link, leader)
     except InspectError as error:
         failed = LoadFailed(code=error.code, message=error.message, hint=error.hint)
     except Exception as error:  # noqa: BLE001  edge of the process: the hub must hear of it
@@ -163,12 +173,45 @@ def run(socket_path: str, rank: int) -> int:
     return Exit.MODEL
 
 
-def load(link: Link) -> Engine:
+def follow(link: Link, rank: int, peer: int) -> NoReturn:
+    """Be a rank that follows. The hub hears of it by another thread, also in a collective that
+    hangs."""
+
+    def hear() -> None:
+        while True:
+            link.take(wait=True)
+
+    try:
+        from engine_daemon.worker.ranks.following import Follower
+    except ModuleNotFoundError as error:  # rank 0 finds it too, and says it to the hub
+        give_up(f"{error.name} is not installed")
+    threading.Thread(target=hear, name="hub", daemon=True).start()
+    Follower(Channel(peer, Order), rank).run()
+
+
+def backend_of(options: EngineOptions, leader: Leader | None) -> Backend:
+    """What is to load the model. Raises InspectError when there is none for so many ranks."""
+    if leader is None:
+        return make_backend(options.backend)
+    if options.backend != "hf":
+        raise InspectError(
+            f"the {options.backend} engine runs on one rank only",
+            "Use --tp 1 and one device",
+            exit_code=Exit.MODEL,
+            code="bad_arg",
+        )
+    make_backend(options.backend)  # says what is not installed
+    from engine_daemon.worker.ranks.leading import LeadingBackend
+
+    return LeadingBackend(leader)
+
+
+def load(link: Link, leader: Leader | None = None) -> Engine:
     """From `Load` to `EngineReady`. Raises InspectError when the model cannot be had."""
     options = link.take_one(Load).options
     progress = ProgressReport(link)
     progress("import", 0, 0)
-    backend = make_backend(options.backend)
+    backend = backend_of(options, leader)
     model_dir = backend.locate(options, progress)
     link.send(Located(model_dir=model_dir))
     loaded = backend.load(options, model_dir, progress)
@@ -182,6 +225,7 @@ def load(link: Link) -> Engine:
             weights_id=loaded.weights_id,
             eos_ids=loaded.eos_ids,
             model=loaded.model,
+            notes=loaded.notes,
         )
     )
     return Engine(

@@ -36,6 +36,12 @@ def checksum(named: Iterable[tuple[str, Tensor]], progress: ProgressFn) -> str:
     return digest.hexdigest()
 
 
+def local_part(tensor: Tensor) -> Tensor:
+    """What this process holds of a tensor that is shared out to ranks; any other as it is."""
+    to_local = getattr(tensor, "to_local", None)
+    return tensor if to_local is None else to_local()
+
+
 def _sums(tensor: Tensor) -> tuple[int, int]:
     """Sum of the words, and of the words times a number of their place, modulo 2^64."""
     raw = tensor.detach().contiguous().view(-1).view(torch.uint8)

@@ -88,7 +88,7 @@ def test_commands_of_later_versions_say_so(word: str) -> None:
         (["run", "x", "--until", 'token="\udcff"'], "--until is not UTF-8"),
         (["run", "x", "--candidates", "0"], "--candidates must be at least 1"),
         (["run", "x", "--seed", str(2**64)], "--seed must be at most"),
-        (["run", "x", "--tp", "4"], "not supported in this version"),
+        (["run", "x", "--tp", "65"], "at most 64"),
         (["run", "x", "--engine", "vllm"], "not supported in this version"),
         (["run", "x", "--name", "a/b"], "no daemon name"),
         (["run", "x", "--json=yes"], "--json"),

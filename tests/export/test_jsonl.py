@@ -36,7 +36,7 @@ from tests.recording.logs import (
 )
 
 CONTRACT = {
-    "ready": "event model engine protocol",
+    "ready": "event model engine protocol warnings",
     "ready.model": "name architecture parameters dtype device ranks layers layer_kinds vocabulary"
     " context_length weights_bytes weights_files load_s weights_checksum engine_path",
     "ready.model.weights_files": "file bytes sha256",

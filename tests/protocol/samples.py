@@ -362,3 +362,8 @@ SAMPLES["SessionInfo-2"] = msgspec.structs.replace(SESSION_INFO, trouble="no spa
 SAMPLES.update(PREFILL_SAMPLES)
 SAMPLES["EngineOptions-3"] = w.EngineOptions(plain_engine=True)
 SAMPLES["ModelInfo-2"] = msgspec.structs.replace(MODEL, engine_path="packed+joined+attention")
+NOTES: Final = ["the FP8 weights are dequantised to bf16"]
+SAMPLES["EngineDetails"] = s.EngineDetails(pids=[4711, 4712], notes=NOTES)
+SAMPLES["EngineState-2"] = s.EngineState(word="ready", details=s.EngineDetails(notes=NOTES))
+SAMPLES["EngineReady-2"] = msgspec.structs.replace(SAMPLES["EngineReady"], notes=NOTES)
+SAMPLES["EngineStarted-2"] = msgspec.structs.replace(SAMPLES["EngineStarted"], notes=NOTES)

@@ -60,6 +60,9 @@ def tiny_model(kind: str) -> Any:
     match kind:
         case "llama":
             made = t.LlamaForCausalLM(t.LlamaConfig(**_SHAPE, num_hidden_layers=3))
+        case "llama of 4":
+            shape = {**_SHAPE, "num_key_value_heads": 4}
+            made = t.LlamaForCausalLM(t.LlamaConfig(**shape, num_hidden_layers=2))
         case "qwen3":
             shape = {**_SHAPE, "head_dim": 32}
             made = t.Qwen3ForCausalLM(t.Qwen3Config(**shape, num_hidden_layers=3))

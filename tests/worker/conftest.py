@@ -31,6 +31,7 @@ from engine_daemon.protocol.worker import (
     Located,
     OpenSession,
     Pieces,
+    Progress,
     Seen,
 )
 from engine_daemon.tokens.builtin import BuiltinTokenizer
@@ -78,11 +79,18 @@ class WorkerUnderTest:
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.bind(f"ipc://{folder}/e.sock")
         self._route = b""
+        self.others: dict[int, bytes] = {}
+        self.progress: list[Progress] = []
+        self._death = -1
+        self.spawn()
+
+    def spawn(self) -> None:
+        """Start the process."""
         read_end, self._death = os.pipe()
         self.process = subprocess.Popen(
             [
                 *(sys.executable, "-P", "-m", "engine_daemon.worker"),
-                *("--socket", f"{folder}/e.sock"),
+                *("--socket", f"{self.folder}/e.sock"),
                 *("--death-fd", str(read_end)),
                 *("--rank", "0"),
             ],
@@ -101,11 +109,15 @@ class WorkerUnderTest:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.end()
+        self._socket.close()
+        self._context.term()
+
+    def end(self) -> None:
+        """End the process."""
         self.hang_up()
         self.process.kill()
         self.process.wait()
-        self._socket.close()
-        self._context.term()
 
     def hang_up(self) -> None:
         """Close the death pipe, as the end of the hub does."""
@@ -121,12 +133,13 @@ class WorkerUnderTest:
         """Send a signal to this very process."""
         self.process.send_signal(number)
 
-    def send(self, *messages: Message) -> None:
+    def send(self, *messages: Message, rank: int = 0) -> None:
         """As the hub."""
+        route = self.others[rank] if rank else self._route
         for message in messages:
             if isinstance(message, OpenSession):
                 self._counts[message.session] = 0
-            self._socket.send_multipart([self._route, *seal(message)])
+            self._socket.send_multipart([route, *seal(message)])
 
     def expect(self, kind: type[M], within_s: float = PATIENCE_S) -> M:
         """The next message of this kind; those before it are passed over."""
@@ -187,9 +200,16 @@ class WorkerUnderTest:
         left = deadline - time.monotonic()
         if left <= 0 or not self._socket.poll(max(1, int(left * 1000))):
             raise AssertionError(f"the worker did not send {what}")
-        self._route, *frames = self._socket.recv_multipart()
+        route, *frames = self._socket.recv_multipart()
         envelope, body = open_envelope(frames)
         message = decode_body(body, FROM_CHILD[envelope.t])
+        if isinstance(message, ChildReady) and message.rank:
+            self.others[message.rank] = route
+            return
+        if isinstance(message, Progress):
+            self.progress.append(message)
+        if route not in self.others.values():
+            self._route = route
         self._waiting.append(message)
         if isinstance(message, EventOut):
             self._counts[message.session] = count = self._counts.get(message.session, 0) + 1

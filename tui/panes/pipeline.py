@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from rich.segment import Segment
 
+from engine_daemon.protocol.events import Predicted
 from tui.panes.base import Line, Pane, empty, spread
 from tui.text import DASH, SafeText, millis, width
 from tui.view import Detail
@@ -100,7 +101,7 @@ class PipelinePane(Pane):
             return []
         predicted = detail.predicted
         words = f"{predicted.phase}: {predicted.processed:,} positions read, ".replace(",", " ")
-        words = f"{words}{predicted.position} before this one{self._path()}"
+        words = f"{words}{predicted.position} before this one{self._path()}{_ranks(predicted)}"
         return [[Segment(words, self.palette.muted)]]
 
     def _path(self) -> str:
@@ -108,6 +109,15 @@ class PipelinePane(Pane):
         started = self.view.columns.engine
         path = "plain" if started is None else started.model.engine_path
         return "" if path == "plain" else f" · engine {path}"
+
+
+def _ranks(predicted: Predicted) -> str:
+    """How long the quickest and the slowest rank took, and how far they are apart."""
+    if not predicted.ranks_ms:
+        return ""
+    least, most = min(predicted.ranks_ms), max(predicted.ranks_ms)
+    ranks = len(predicted.ranks_ms)
+    return f" · {ranks} ranks {millis(least)} to {millis(most)}, skew {millis(most - least)}"
 
 
 def _cells(line: Line) -> int:

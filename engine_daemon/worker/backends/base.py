@@ -4,7 +4,7 @@ Torch-free: the decode loop works with any backend. What a backend does inside i
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
 from engine_daemon.errors import Exit, InspectError
@@ -28,11 +28,12 @@ class NoMemoryError(InspectError):
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What loading found. `model_dir` is empty for a built-in model."""
+    """What loading found. `notes`: what to know about how it was loaded, a sentence each."""
 
     model: ModelInfo
     weights_id: str
     eos_ids: list[int]
+    notes: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,7 @@
 """The `hf` backend: a transformers causal language model, one forward at a time, on one device.
 
+With several ranks this is one rank's part; `ranks` keeps them together.
+
 Knows ids and tensors. Knows no sessions, sampling rules or sockets.
 """
 
@@ -24,23 +26,19 @@ from engine_daemon.protocol.worker import EngineOptions
 from engine_daemon.worker import models
 from engine_daemon.worker.backends.base import Forward, Loaded, ProgressFn, Scored, SessionCache
 from engine_daemon.worker.caches import HfCache, build_layers
-from engine_daemon.worker.checkpoint import check_folder, refuse
+from engine_daemon.worker.checkpoint import Checkpoint, check_folder, refuse
 from engine_daemon.worker.costs import Costs, costs_of
 from engine_daemon.worker.fast.direct import DirectStep
 from engine_daemon.worker.fast.engine import PLAIN, direct_step, speed_up
 from engine_daemon.worker.fast.linear import named_weights
-from engine_daemon.worker.loading import (
-    choose_device,
-    device_bytes,
-    dtype_word,
-    free_bytes,
-    load_model,
-)
+from engine_daemon.worker.fp8 import dequantised
+from engine_daemon.worker.loading import check_model, dtype_word, load_model
+from engine_daemon.worker.placement import Place, choose_place, device_bytes, free_bytes
 from engine_daemon.worker.probe import RowDistribution
 from engine_daemon.worker.scores import score_rows
 from engine_daemon.worker.tokenizer_check import check_tokenizer
 from engine_daemon.worker.verify import verified_files
-from engine_daemon.worker.weights_sum import checksum
+from engine_daemon.worker.weights_sum import checksum, local_part
 
 
 class HfBackend:
@@ -53,6 +51,7 @@ class HfBackend:
         self._model: Any = None
         self._folder = Path()
         self._device = torch.device("cpu")
+        self.place = Place((self._device,))
         self._vocabulary = 0
         self._limit: int | None = None
         self._costs: Costs | None = None
@@ -63,6 +62,7 @@ class HfBackend:
         self._last_only: dict[str, int] = {}
         self._snapshot_every: int | None = None
         self._checksum = ""
+        self._notes: list[str] = []
 
     # Loading -----------------------------------------------------------------------------------
 
@@ -73,18 +73,13 @@ class HfBackend:
     def load(self, options: EngineOptions, model_dir: str, progress: ProgressFn) -> Loaded:
         """Load the checkpoint in `model_dir` and run it once. Raises InspectError (exit 3)."""
         started = time.monotonic()
-        self._folder = Path(model_dir)
-        self._snapshot_every = options.snapshot_every
-        checkpoint = check_folder(self._folder)
+        checkpoint = check_folder(Path(model_dir))
         files = (
             verified_files(checkpoint, progress) if options.verify else checkpoint.weights_files()
         )
-        self._device = choose_device(options)
-        self._model = load_model(checkpoint, options, self._device, progress)
-        self._read_shape(options)
-        if not options.plain_engine:
-            progress("pack", 0, 0)
-            self._speed_up()
+        place = choose_place(options)
+        check_model(checkpoint, options, place)
+        self.fill(checkpoint, options, place, progress)
         self._checksum = self.sum_weights(progress)
         progress("warm up", 0, 0)
         self._warm_up()
@@ -92,7 +87,26 @@ class HfBackend:
             model=self._describe(files, options, time.monotonic() - started),
             weights_id=checkpoint.weights_id(),
             eos_ids=self._eos_ids(),
+            notes=self._notes,
         )
+
+    def fill(
+        self, checkpoint: Checkpoint, options: EngineOptions, place: Place, progress: ProgressFn
+    ) -> None:
+        """Load this rank's part of a checkpoint that was checked. Raises InspectError (exit 3)."""
+        self._folder, self.place = checkpoint.folder, place
+        self._device = place.device
+        self._snapshot_every = options.snapshot_every
+        self._model = load_model(checkpoint, options, place, progress)
+        if dequantised(checkpoint, self._model):
+            dtype = dtype_word(self._model.dtype)
+            self._notes = [
+                f"no FP8 kernels for {place}: the FP8 weights are dequantised to {dtype}"
+            ]
+        self._read_shape(options)
+        if not options.plain_engine and place.world == 1:
+            progress("pack", 0, 0)
+            self._speed_up()
 
     def check_probe(self, probe: Sequence[ProbeText]) -> None:
         """Compare the tokens process's ids with transformers'. Raises InspectError (exit 3)."""
@@ -146,7 +160,8 @@ class HfBackend:
 
     def sum_weights(self, progress: ProgressFn) -> str:
         """A checksum of the bytes of all weights that are computed with, as they lie in memory."""
-        summed = checksum(sorted(named_weights(self._model), key=itemgetter(0)), progress)
+        named = ((name, local_part(tensor)) for name, tensor in named_weights(self._model))
+        summed = checksum(sorted(named, key=itemgetter(0)), progress)
         if self._direct is None or not self._checksum:
             return summed
         if not self._direct.is_as_loaded(lambda: progress("checksum", 0, 0)):
@@ -162,8 +177,8 @@ class HfBackend:
             architecture=type(self._model).__name__,
             parameters=self._parameters,
             dtype=dtype_word(self._model.dtype),
-            device=str(self._device),
-            ranks=1,
+            device=str(self.place),
+            ranks=self.place.world,
             layers=len(kinds),
             layer_kinds=dict(Counter(kinds)),
             vocabulary=self._vocabulary,
@@ -179,22 +194,29 @@ class HfBackend:
 
     def new_cache(self, mode: Literal["kv", "none"]) -> HfCache:
         """An empty cache."""
-        make = partial(build_layers, self._model.config, self._limit)
-        position = self._costs.position_bytes if self._costs is not None else 0
-        return HfCache(
-            mode, make, self._snapshot_every, position, partial(device_bytes, self._device)
-        )
+        return HfCache(mode, **self._cache_parts())
+
+    def _cache_parts(self) -> dict[str, Any]:
+        """What caches of this model are made of; bytes are those of this rank."""
+        whole = self._costs.position_bytes if self._costs is not None else 0
+        return {
+            "make_layers": partial(build_layers, self._model.config, self._limit),
+            "snapshot_every": self._snapshot_every,
+            "position_bytes": whole // self.place.world,
+            "device_bytes": partial(device_bytes, self._device),
+        }
 
     def forward(self, ids: Sequence[int], cache: SessionCache) -> Forward:
         """Read `ids` after what the cache holds. Raises InspectError (`no_memory`, `engine`,
         `bad_arg`, `context_full`); the cache then is as it was, or says it is lost."""
-        return self._read(ids, cache, None).forward
+        return self.read(ids, cache, None).forward
 
     def score(self, ids: Sequence[int], cache: SessionCache, targets: Sequence[int]) -> Scored:
         """As `forward`, with how likely each of `targets` was after the id at its place."""
-        return self._read(ids, cache, list(targets))
+        return self.read(ids, cache, list(targets))
 
-    def _read(self, ids: Sequence[int], cache: SessionCache, targets: list[int] | None) -> Scored:
+    def read(self, ids: Sequence[int], cache: SessionCache, targets: list[int] | None) -> Scored:
+        """Both of them: `targets` None is `forward`, and only the last row is computed."""
         if not isinstance(cache, HfCache):
             raise TypeError("a cache of another backend")
         cache.check()
@@ -267,8 +289,8 @@ class HfBackend:
         return self._costs.work(processed, position)
 
     def free_bytes(self) -> int | None:
-        """Memory that can be had on the device."""
-        return free_bytes(self._device)
+        """Memory that this rank can have."""
+        return self.place.free_bytes()
 
     def close(self) -> None:
         """Free everything."""

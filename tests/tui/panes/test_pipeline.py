@@ -2,7 +2,8 @@
 
 import msgspec
 
-from engine_daemon.protocol.events import EngineStarted
+from engine_daemon.protocol.codec import unpack_event
+from engine_daemon.protocol.events import EngineStarted, Predicted
 from tests.tui.pilot import rows, screen
 from tests.tui.story import MODEL, Story
 from tui.panes.base import Line, Pane
@@ -32,6 +33,17 @@ async def test_the_engine_path_is_shown_where_it_is_not_plain() -> None:
         pane = app.main.query_one("#pipeline", Pane)
         assert "engine packed+joined" in text(pane.draw(100, 2)[1])
         assert "fast engine" not in text(pane.draw(80, 2)[0])
+
+
+async def test_the_ranks_of_a_forward_and_their_skew() -> None:
+    story = Story()
+    alone = unpack_event(story.predict().log.pop())
+    assert isinstance(alone, Predicted)
+    story.add(msgspec.structs.replace(alone, ranks_ms=[13.0, 12.5, 13.3]))
+    story.stop()
+    async with screen(story) as (_, app, _source):
+        pane = app.main.query_one("#pipeline", Pane)
+        assert "3 ranks 12.5 ms to 13.3 ms, skew 0.80 ms" in text(pane.draw(140, 2)[1])
 
 
 async def test_the_plain_engine_is_not_mentioned() -> None:

@@ -1,0 +1,76 @@
+"""Requests for Python stacks that not every rank of the worker has answered yet.
+
+Knows routes and texts; what a viewer is told is the caller's.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from engine_daemon.protocol.commands import Message
+from engine_daemon.protocol.worker import DumpStacks
+
+PATIENCE_S: Final = 2.0
+"""A rank that hangs in a collective does not answer; what the others say is told without it."""
+
+Answer = Callable[[str | None], None]
+
+
+@dataclass(slots=True)
+class _Ask:
+    answer: Answer
+    waiting: dict[bytes, int]
+    since: float
+    texts: dict[int, str] = field(default_factory=dict)
+    several: bool = False
+
+    def text(self) -> str:
+        if not self.several:
+            return "".join(self.texts.values())
+        silent = {rank: "does not answer\n" for rank in self.waiting.values()}
+        return "\n".join(f"rank {r}:\n{text}" for r, text in sorted((self.texts | silent).items()))
+
+
+class StackAsks:
+    """`send` brings a message to a route; False when nobody is there."""
+
+    def __init__(self, send: Callable[[bytes, Message], bool]) -> None:
+        self._send = send
+        self._asks: dict[int, _Ask] = {}
+
+    def ask(self, routes: Mapping[int, bytes], answer: Answer) -> None:
+        """Ask the ranks, by number, for their stacks; None when none of them is there."""
+        number = time.monotonic_ns()
+        asked = {
+            route: rank
+            for rank, route in routes.items()
+            if self._send(route, DumpStacks(ask=number))
+        }
+        if asked:
+            self._asks[number] = _Ask(answer, asked, time.monotonic(), several=len(asked) > 1)
+        else:
+            answer(None)
+
+    def heard(self, route: bytes, number: int, text: str) -> None:
+        """One rank's stacks."""
+        ask = self._asks.get(number)
+        if ask is None or route not in ask.waiting:
+            return
+        ask.texts[ask.waiting.pop(route)] = text
+        if not ask.waiting:
+            del self._asks[number]
+            ask.answer(ask.text())
+
+    def check(self, now: float) -> None:
+        """Tell what there is where some ranks have not answered for too long."""
+        for number, ask in list(self._asks.items()):
+            if ask.texts and now - ask.since > PATIENCE_S:
+                del self._asks[number]
+                ask.answer(ask.text())
+
+    def lost(self) -> None:
+        """The worker is gone."""
+        asks, self._asks = self._asks, {}
+        for ask in asks.values():
+            ask.answer(None)
