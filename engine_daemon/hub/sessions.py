@@ -20,6 +20,7 @@ from engine_daemon.protocol.packing import pack_floats
 from engine_daemon.protocol.state import SessionInfo
 from engine_daemon.protocol.values import ConditionSpec, PromptSpec, Stops, Wanted
 from engine_daemon.protocol.worker import OpenSession
+from engine_daemon.recording.bulk import fold_run
 from engine_daemon.recording.columns import Columns
 from engine_daemon.recording.format import MAGIC, Frame, scan
 from engine_daemon.recording.writer import LogError, LogWriter
@@ -314,7 +315,10 @@ def _unresolved(columns: Columns) -> Wanted | None:
 def _fold(log: LogWriter) -> Columns:
     columns = Columns()
     while columns.next < log.head:
-        columns.extend(log.read(columns.next, log.head, _READ_BYTES))
+        events = log.read(columns.next, log.head, _READ_BYTES)
+        fold_run(columns, columns.next, [packed for _, packed in events])
+    if not columns.complete:
+        raise WireError("bad_body", f"{log.path} holds something that is no event")
     return columns
 
 

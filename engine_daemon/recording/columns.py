@@ -33,6 +33,7 @@ from engine_daemon.protocol.events import (
     SamplerSet,
     SessionSet,
     Stepped,
+    StepStop,
     Stopped,
     Switched,
     UnknownEvent,
@@ -42,6 +43,7 @@ from engine_daemon.protocol.packing import pack_ints, unpack_floats, unpack_ints
 from engine_daemon.protocol.state import Place, SessionWord
 from engine_daemon.protocol.values import PromptToken
 from engine_daemon.recording.paths import Paths, how_of
+from engine_daemon.recording.rows import Rows
 
 _ENDS: Final = ("eos", "length", "context")
 _MOVING: Final = ("open", "run_to", "force", "force_text", "resample")
@@ -280,6 +282,15 @@ class Columns(Paths):
         self.pending = self.seq_pending = None
         self._predicted_once = True
         self.last_stop = event.stop
+
+    def append_steps(self, rows: Rows, seq: int, last_stop: StepStop | None) -> None:
+        """Fold whole steps in whose rows are made: events `seq` on, two each, of the branch stood
+        on and from its next step on."""
+        self.append_rows(rows)
+        self.pending = self.seq_pending = self._read = None
+        self._predicted_once = True
+        self.last_stop = last_stop
+        self.next = seq + 2 * len(rows)
 
     def _fill(self, step: int) -> bool:
         """Rows for the lost steps before `step`; False when it cannot come next."""
