@@ -29,6 +29,14 @@ def _run(parsed: Parsed) -> int:
             from engine_daemon.cli import sessions
 
             return sessions.main(given)
+        case ["export"]:
+            from engine_daemon.cli import export
+
+            return export.main(arguments, given)
+        case ["diff"]:
+            from engine_daemon.cli import diff
+
+            return diff.main(arguments, given)
         case ["models", "pull"]:
             from engine_daemon.cli import pull
 
