@@ -76,6 +76,8 @@ def _dispatch(words: list[str]) -> int:
         return _tell(help_text(parsed.command).rstrip("\n"))
     if parsed.command in (SCREEN, "attach"):
         return _screen(parsed)
+    if parsed.command == "replay":
+        return _replay(parsed)
     from engine_daemon.cli.commands import run_command
 
     return run_command(parsed)
@@ -119,6 +121,21 @@ def _screen(parsed: "Parsed") -> int:
     except InspectError as error:
         error.hint = with_name(error.hint, target.paths.name)
         raise
+
+
+def _replay(parsed: "Parsed") -> int:
+    """The screen on a recording: no daemon, no engine."""
+    _check_terminal()
+    from engine_daemon.cli.recordings import open_recording
+    from engine_daemon.cli.target import target_of
+    from engine_daemon.recording.columns import Columns
+
+    columns = Columns()
+    recording = open_recording(parsed.arguments[0], parsed.given, columns)
+    target = target_of(parsed.given)
+    from tui.replay import run_replay
+
+    return run_replay(recording, columns, target.theme, target.paths.config)
 
 
 def _check_terminal() -> None:

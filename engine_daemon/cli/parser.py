@@ -55,6 +55,7 @@ COMMANDS: Final = {
         "SESSION (--id ID | --text TEXT)", "append this token", _SPEAKS | Group.FORCE, 1, 1
     ),
     "sessions list": Command("", "open sessions and recordings", Group.NAME | Group.JSON),
+    "replay": Command("FILE", "the screen on a recording, without an engine", Group.NAME, 1, 1),
     "export": Command(
         "FILE", "a recording as another file", Group.NAME | Group.EXPORT, least=1, most=1
     ),
@@ -72,7 +73,7 @@ COMMANDS: Final = {
     "daemon logs": Command("", "the end of its log", Group.NAME | Group.LINES),
     "daemon list": Command("", "daemons on this machine", Group.JSON),
 }
-LATER: Final = ("open", "replay", "doctor")
+LATER: Final = ("open", "doctor")
 """Commands of a later version: not prompts either."""
 _DEFAULT_VERB: Final = {"sessions": "list", "models": "list"}
 _WORDS: Final = (*LATER, *dict.fromkeys(name.split()[0] for name in COMMANDS if name))

@@ -100,6 +100,11 @@ class Recording:
         """The `seq` that would come after the last sound event."""
         return self._next
 
+    @property
+    def changed_s(self) -> float:
+        """When the file was last written to, in Unix time."""
+        return os.fstat(self._fd).st_mtime
+
     def follow(self, into: Columns | None = None) -> int:
         """Look for what was appended since the last look; gives how many events are new.
 
