@@ -111,15 +111,15 @@ def _harmless(data: str) -> str:
 
 def _title(columns: Columns) -> str:
     opened = columns.opened
-    named = f"{opened.title or opened.session}" if opened else "a session"
+    named = columns.title or (opened.session if opened else "a session")
     return visible(f"{named} · llm-inspect")
 
 
 def _heading(columns: Columns) -> str:
-    opened, engine = columns.opened, columns.engine
+    engine = columns.engine
     name = visible(engine.model.name) if engine else "no model yet"
     badge = ' <span class="badge">SYNTHETIC</span>' if engine and engine.synthetic else ""
-    title = f" · {visible(opened.title)}" if opened and opened.title else ""
+    title = f" · {visible(columns.title)}" if columns.title else ""
     return escape(name + title) + badge
 
 

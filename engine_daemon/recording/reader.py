@@ -14,12 +14,14 @@ from typing import Final, Literal, Self
 
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.protocol.codec import WireError, unpack_event
-from engine_daemon.protocol.events import FORMAT, Closed, Event, Opened, UnknownEvent
+from engine_daemon.protocol.events import FORMAT, Closed, Event, Opened, Renamed, UnknownEvent
 from engine_daemon.recording.bulk import fold_run
 from engine_daemon.recording.columns import Columns
 from engine_daemon.recording.format import HEADER, Hole, Run, Tail, Window, format_of, scan_runs
 
 RecordingState = Literal["ok", "open", "cut", "damaged", "newer", "foreign"]
+_TAG_BYTES: Final = 16
+"""Of a packed event, in which its kind lies."""
 _UNREADABLE: Final = ("newer", "foreign")
 
 
@@ -32,6 +34,7 @@ class Recording:
         holes: what is missing between sound frames.
         lost_bytes: bytes after the last sound frame.
         opened: frame 0; None when it is lost or unreadable.
+        title: what the session is called, by frame 0 or since.
         format: the format number of frame 0.
     """
 
@@ -45,6 +48,7 @@ class Recording:
         self.holes: list[Hole] = []
         self.lost_bytes = 0
         self.opened: Opened | None = None
+        self.title = ""
         self.format: int | None = None
         self._tail = Tail(0, 0, False)
         self._size = -1
@@ -143,6 +147,11 @@ class Recording:
             self.opened = first if isinstance(first, Opened) else None
             if self.opened is None or self.opened.format > FORMAT:
                 return False
+            self.title = self.opened.title
+        for packed in run.payloads:
+            if b"Renamed" in packed[:_TAG_BYTES]:
+                event = _unpacked(packed)
+                self.title = event.title if isinstance(event, Renamed) else self.title
         self._next = run.seq + len(run.payloads)
         self._seqs.extend(range(run.seq, self._next))
         self._offsets.extend(run.offsets()[:-1])

@@ -10,7 +10,6 @@ import sys
 from tests.end_to_end.command import SCRIPTED, Place
 from tests.export.samples import samples
 
-
 _HEAD = re.compile(r"step \d+ of (\d+)")
 
 
