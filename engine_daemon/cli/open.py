@@ -6,7 +6,9 @@ new one. Knows files and the daemon; shows nothing.
 
 import asyncio
 import contextlib
+import time
 from pathlib import Path
+from typing import Final
 
 from engine_daemon.addressing import attach_line
 from engine_daemon.cli.options import Given
@@ -15,13 +17,17 @@ from engine_daemon.cli.recordings import open_recording, say_missing
 from engine_daemon.cli.request import who
 from engine_daemon.cli.target import Target, ensure_running, target_of
 from engine_daemon.client import DaemonClient
-from engine_daemon.errors import Exit
+from engine_daemon.errors import Exit, InspectError
 from engine_daemon.paths import host, unusable
 from engine_daemon.protocol.commands import Reopen
 from engine_daemon.protocol.state import SessionInfo, State
 from engine_daemon.recording.copying import check_continuable, copy_into
 from engine_daemon.recording.identity import new_session
 from engine_daemon.recording.reader import Recording
+
+_TOLD_S: Final = 10.0
+"""How long the daemon's next word on its sessions may take."""
+_LOOK_S: Final = 0.02
 
 
 def main(arguments: list[str], given: Given) -> int:
@@ -72,9 +78,16 @@ def _in_place(recording: Recording, target: Target) -> tuple[str, Path | None]:
 async def _reopen(target: Target, session: str, name: str) -> SessionInfo:
     async with DaemonClient(target.paths, who=name, client="open", reconnect=False) as client:
         await client.command(Reopen(session=session), session)
-        async with asyncio.timeout(10):
-            while (found := _found(client.state, session)) is None:
-                await asyncio.sleep(0.02)
+        deadline = time.monotonic() + _TOLD_S
+        while (found := _found(client.state, session)) is None:
+            if time.monotonic() > deadline:  # as one whose prompt cannot be used is closed again
+                raise InspectError(
+                    f"{session} did not stay open",
+                    f"llm-inspect sessions show {session}",
+                    exit_code=Exit.DAEMON,
+                    code="no_session",
+                )
+            await asyncio.sleep(_LOOK_S)
     return found
 
 

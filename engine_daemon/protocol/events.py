@@ -48,10 +48,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="k", omit_defau
 
 
 class Opened(Event, frozen=True, kw_only=True, tag="Opened"):
-    """Frame 0 of every log, written before anything else is known.
-
-    `origin`: the session this log is a copy of, which goes its own way from where the copy ends.
-    """
+    """Frame 0 of every log. `origin`: the session it was copied from, to go its own way."""
 
     format: int
     session: str
