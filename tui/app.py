@@ -118,6 +118,9 @@ class InspectApp(App[InspectError]):
 
     @work(group="begin", exit_on_error=False)
     async def _begin(self, state: State) -> None:
+        await self.begin(state)
+
+    async def begin(self, state: State) -> None:
         """What is to be on screen first."""
         main = self.main
         assert main.feed is not None

@@ -29,7 +29,7 @@ class ReplayApp(InspectApp):
         reason = no_engine(self._recorded.recording.path)
         return ReplayScreen(self.view, self._recorded, replay_of(self._recorded, reason))
 
-    async def _begin(self, state: State) -> None:
+    async def begin(self, state: State) -> None:
         """The screen begins by itself: there is one session, and it is known."""
 
 
