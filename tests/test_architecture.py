@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from engine_daemon.export.registry import EXPORTERS
 from engine_daemon.worker.backends import BACKENDS
 from tui.panes import PANES
 
@@ -23,12 +24,15 @@ HEAVY = ("torch", "transformers", "numpy")
 SCREEN = ("textual", "rich")
 NOT_LOADED = {
     "tui.app": HEAVY,
+    "tui.replay": (*HEAVY, "tokenizers", "engine_daemon.hub", "engine_daemon.worker"),
     "tui.cli": (*HEAVY, *SCREEN, "zmq", "msgspec", "argparse", "asyncio", "engine_daemon"),
     "tui.dispatch": (*HEAVY, *SCREEN, "zmq", "msgspec", "argparse", "asyncio"),
     "engine_daemon": (*HEAVY, *SCREEN, "zmq", "msgspec"),
     "engine_daemon.cli.run": (*HEAVY, *SCREEN, "tokenizers"),
     "engine_daemon.client": (*HEAVY, *SCREEN),
     "engine_daemon.export.jsonl": (*HEAVY, *SCREEN, "zmq"),
+    "engine_daemon.export.html_page": (*HEAVY, *SCREEN, "zmq"),
+    "engine_daemon.export.registry": (*HEAVY, *SCREEN, "zmq"),
     "engine_daemon.hub.hub": (*HEAVY, *SCREEN, "tokenizers"),
     "engine_daemon.protocol.codec": (*HEAVY, *SCREEN, "zmq"),
     "engine_daemon.recording.reader": (*HEAVY, *SCREEN, "zmq"),
@@ -106,6 +110,13 @@ def test_nothing_that_could_run_foreign_code(word: str) -> None:
 def test_panes_and_their_registry() -> None:
     files = {p.stem for p in (ROOT / "tui/panes").glob("*.py")} - {"__init__", "base"}
     assert {pane.__module__.rpartition(".")[2] for pane in PANES.values()} == files
+
+
+def test_exporters_and_their_registry() -> None:
+    files = {p.stem for p in (ROOT / "engine_daemon/export").glob("*.py")}
+    registered = {place.rpartition(".")[2] for place in EXPORTERS.values()}
+    helpers = {"__init__", "registry", "objects", "text", "chart", "page_text"}
+    assert registered == files - helpers
 
 
 def test_backends_and_their_registry() -> None:

@@ -62,7 +62,7 @@ class InspectApp(App[InspectError]):
         self._open = open_command
         self._wanted = session
         self.view = View()
-        self.main = MainScreen(self.view, observe=observe)
+        self.main = self.make_main(observe=observe)
         for one in read_themes(config).values():
             self.register_theme(one)
         names = offered(self.available_themes)
@@ -71,6 +71,10 @@ class InspectApp(App[InspectError]):
                 f"no theme named {show_text(theme)}", f"There are: {', '.join(names)}"
             )
         self.theme = theme or DEFAULT_THEME
+
+    def make_main(self, *, observe: bool) -> MainScreen:
+        """The screen under every other."""
+        return MainScreen(self.view, observe=observe)
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Roles for themes that are not ours."""
@@ -93,7 +97,7 @@ class InspectApp(App[InspectError]):
             self.set_interval(CHECK_S, self._leave_a_dead_terminal)
 
     def _leave_a_dead_terminal(self) -> None:
-        if hung_up(_terminal()):
+        if hung_up(terminal()):
             leaving = threading.Timer(GRACE_S, os._exit, (EXIT_CODE,))
             leaving.daemon = True
             leaving.start()
@@ -114,6 +118,9 @@ class InspectApp(App[InspectError]):
 
     @work(group="begin", exit_on_error=False)
     async def _begin(self, state: State) -> None:
+        await self.begin(state)
+
+    async def begin(self, state: State) -> None:
         """What is to be on screen first."""
         main = self.main
         assert main.feed is not None
@@ -133,9 +140,16 @@ class InspectApp(App[InspectError]):
             main.feed.follow(session)
 
 
-def _terminal() -> int:
+def terminal() -> int:
     """The descriptor keys come from."""
     return sys.__stdin__.fileno() if sys.__stdin__ else -1
+
+
+def prepare_terminal() -> None:
+    """What is done before the screen takes it."""
+    ensure_size(terminal())
+    # Leaving drops what was asked for and not begun; Python would tell of each on the terminal.
+    warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
 
 
 def run_screen(
@@ -168,9 +182,7 @@ def run_screen(
         theme=theme,
         config=paths.config,
     )
-    ensure_size(_terminal())
-    # Leaving drops what was asked for and not begun; Python would tell of each on the terminal.
-    warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+    prepare_terminal()
     error = app.run()
     if error is not None:
         raise error

@@ -8,7 +8,7 @@ from functools import partial
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 
-from tui.keymap import ACTIONS, key_name
+from tui.keymap import ACTIONS, Scope, in_scope, key_name
 from tui.theming import offered
 
 
@@ -18,11 +18,15 @@ class ActionProvider(Provider):
     def _entries(self) -> list[tuple[str, str, str]]:
         """(what is shown, action, help) of the main screen and of the focused pane's scope."""
         screen = self.screen
+        scopes: list[Scope] = getattr(screen, "SCOPES", ["main"])
+        unusable: frozenset[str] = getattr(screen, "unusable", frozenset())
         focused = None if screen.focused is None else getattr(screen.focused, "SCOPE", None)
         entries = [
             (f"{a.label}  ({key_name(a.keys[0])})", _target(a.scope, a.name), a.help)
             for a in ACTIONS
-            if a.palette and a.scope in ("main", focused)
+            if a.palette and a.scope in (*scopes, focused) and a.id not in unusable
+            # What another scope does on the same name comes instead.
+            if a.scope == scopes[0] or a.name not in {b.name for b in in_scope(scopes[0])}
         ]
         return entries + [
             (f"theme: {name}", f"app.use_theme('{name}')", "Use this theme")
@@ -50,4 +54,4 @@ class ActionProvider(Provider):
 
 
 def _target(scope: str, name: str) -> str:
-    return name if scope == "main" else f"focused.{name}"
+    return name if scope in ("main", "replay") else f"focused.{name}"

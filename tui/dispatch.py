@@ -76,6 +76,10 @@ def _dispatch(words: list[str]) -> int:
         return _tell(help_text(parsed.command).rstrip("\n"))
     if parsed.command in (SCREEN, "attach"):
         return _screen(parsed)
+    if parsed.command == "replay":
+        return _replay(parsed)
+    if parsed.command == "open" and _has_terminal() and os.environ.get("TERM") != "dumb":
+        return _open(parsed)
     from engine_daemon.cli.commands import run_command
 
     return run_command(parsed)
@@ -121,9 +125,43 @@ def _screen(parsed: "Parsed") -> int:
         raise
 
 
+def _replay(parsed: "Parsed") -> int:
+    """The screen on a recording: no daemon, no engine."""
+    _check_terminal()
+    from engine_daemon.cli.recordings import open_recording
+    from engine_daemon.cli.target import target_of
+    from engine_daemon.recording.columns import Columns
+
+    columns = Columns()
+    recording = open_recording(parsed.arguments[0], parsed.given, columns)
+    target = target_of(parsed.given)
+    from tui.replay import run_replay
+
+    return run_replay(recording, columns, target.theme, target.paths.config)
+
+
+def _open(parsed: "Parsed") -> int:
+    """The screen on a recording that goes on as a session."""
+    from engine_daemon.cli.open import open_session
+    from engine_daemon.cli.request import who
+    from engine_daemon.cli.target import target_of
+
+    target = target_of(parsed.given)
+    found = open_session(parsed.arguments[0], parsed.given, target)
+    from tui.app import run_screen
+
+    return run_screen(
+        target.paths, session=found.session, who=who(parsed.given), theme=target.theme
+    )
+
+
+def _has_terminal() -> bool:
+    return all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
+
+
 def _check_terminal() -> None:
     """Refuse before anything is started where there is no screen (Textual draws on stderr)."""
-    if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
+    if not _has_terminal():
         raise InspectError(
             "the screen needs a terminal", "Without one: llm-inspect run PROMPT, or --help"
         )

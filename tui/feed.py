@@ -7,7 +7,7 @@ are made longer so that a flood leaves the core to others. Knows source and view
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from engine_daemon.errors import InspectError
@@ -16,7 +16,7 @@ from engine_daemon.protocol.commands import Batch, StateMessage
 from engine_daemon.protocol.events import UnknownEvent
 from engine_daemon.protocol.reads import AskEvents
 from engine_daemon.recording.columns import Columns, GapError
-from tui.source import EventSource
+from tui.source import EventSource, Skipped
 from tui.view import View
 
 if TYPE_CHECKING:
@@ -60,14 +60,14 @@ class Feed:
         self._fetching: asyncio.Task[None] | None = None
         self._gone: set[int] = set()
 
-    def follow(self, session: str) -> None:
-        """Show this session from here on."""
+    def follow(self, session: str, known: Columns | None = None) -> None:
+        """Show this session from here on; `known`: what of it is folded already."""
         view = self._view
         if view.session == session:
             return
         if view.session is not None:
             self._source.unfollow(view.session)
-        columns = self._sessions.setdefault(session, Columns())
+        columns = self._sessions.setdefault(session, known or Columns())
         self._gone.clear()
         view.show(session, columns)
         self._source.follow(session, columns.next)
@@ -90,7 +90,7 @@ class Feed:
         if self._fetching is not None:
             self._fetching.cancel()
 
-    async def _fold(self, updates: "list[Update]") -> None:
+    async def _fold(self, updates: "Sequence[Update | Skipped]") -> None:
         from engine_daemon.client import LinkLost, LinkUp  # loaded by then: see tui.source
 
         began = time.monotonic()
@@ -100,6 +100,9 @@ class Feed:
                     self._view.state = update.state
                 case Batch():
                     self._extend(update)
+                case Skipped(session=session, to=to):
+                    if session in self._sessions:
+                        self._sessions[session].skip(to)
                 case LinkLost():
                     self._view.link, self._view.link_text = False, update.reason
                 case LinkUp():

@@ -3,65 +3,14 @@
 Knows names and words; nothing of what an action does.
 """
 
-from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 from textual.binding import Binding, BindingType
 
-Scope = Literal[
-    "main",
-    "sequence",
-    "tokens",
-    "next",
-    "cost",
-    "prompt",
-    "sampler",
-    "sessions",
-    "breakpoints",
-    "branches",
-    "text",
-]
-"""Where an action's keys work: the whole main screen, a focused pane, or another screen."""
-
-SCOPES: Final[dict[Scope, str]] = {
-    "main": "Everywhere",
-    "sequence": "In SEQUENCE",
-    "next": "In NEXT TOKEN",
-    "tokens": "In TOKENS",
-    "cost": "In COST PER STEP",
-    "prompt": "New prompt",
-    "sampler": "Sampler settings",
-    "sessions": "Sessions",
-    "breakpoints": "Breakpoints",
-    "branches": "Branches",
-    "text": "Force text",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Action:
-    """One thing a key does. `name` is the method `action_<name>` of the scope's class.
-
-    `keys` in Textual's names; `shown` as the footer prints the first of them; `footer` its place
-    there (0 = none; the last ones go first when there is little room);
-    `palette` whether the command palette offers it.
-    """
-
-    name: str
-    keys: tuple[str, ...]
-    label: str
-    help: str
-    scope: Scope = "main"
-    shown: str = ""
-    footer: int = 0
-    palette: bool = True
-    priority: bool = False
-
-    @property
-    def id(self) -> str:
-        """What a user's keymap names it by."""
-        return f"{self.scope}.{self.name}"
-
+from tui.action import SCOPES as SCOPES
+from tui.action import Action as Action
+from tui.action import Scope as Scope
+from tui.replay_actions import REPLAY_ACTIONS
 
 ACTIONS: Final[tuple[Action, ...]] = (
     Action(
@@ -96,7 +45,14 @@ ACTIONS: Final[tuple[Action, ...]] = (
     ),
     Action("follow", ("f",), "follow", "Keep the cursor at the head, or let it stand", footer=9),
     Action("first", ("g", "home"), "first", "Cursor to the first step", shown="g", footer=12),
-    Action("last", ("G", "end"), "last", "Cursor to the head", shown="G", footer=13),
+    Action(
+        "last",
+        ("G", "end"),
+        "last",
+        "Cursor to the head (500G: to step 500)",
+        shown="G",
+        footer=13,
+    ),
     Action(
         "new_prompt",
         ("ctrl+n",),
@@ -311,6 +267,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
         shown="esc",
         footer=3,
     ),
+    *REPLAY_ACTIONS,
 )
 """The table. Other screens and panes have their own scope; a key is used once in a scope."""
 
@@ -321,6 +278,10 @@ _DISPLAY: Final = {
     "pagedown": "PgDn",
     "left_square_bracket": "[",
     "right_square_bracket": "]",
+    "left_curly_bracket": "{",
+    "right_curly_bracket": "}",
+    "less_than_sign": "<",
+    "greater_than_sign": ">",
     "escape": "esc",
     "left": "←",
     "right": "→",

@@ -1,10 +1,11 @@
-"""What the screen needs of whoever serves sessions: the live daemon now, a recording later.
+"""What the screen needs of whoever serves sessions: the live daemon, or a recording.
 
 Knows the shape of the conversation; no sockets.
 """
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from engine_daemon.protocol.commands import Answer, AnyCommand, At, Reply
@@ -15,8 +16,16 @@ if TYPE_CHECKING:  # the client brings zmq: it is loaded once the first picture 
     from engine_daemon.client import Update
 
 
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """The events before `to` that did not come are lost: a recording has a hole there."""
+
+    session: str
+    to: int
+
+
 class EventSource(Protocol):
-    """Commands and reads out, updates in. `DaemonClient` is one."""
+    """Commands and reads out, updates in. `DaemonClient` is one, `RecordedSource` another."""
 
     @property
     def state(self) -> State:
@@ -41,7 +50,7 @@ class EventSource(Protocol):
         """No longer."""
         ...
 
-    def updates(self) -> AsyncIterator["list[Update]"]:
+    def updates(self) -> "AsyncIterator[list[Update]] | AsyncIterator[list[Update | Skipped]]":
         """Everything that arrived since the last one was taken, together."""
         ...
 

@@ -17,6 +17,7 @@ from engine_daemon.protocol.values import PromptToken
 from engine_daemon.recording.columns import Columns
 from engine_daemon.recording.rows import Flag
 from tui.overlay import Overlay
+from tui.playing import Replay
 
 _KEPT_BYTES: Final = 32 * 1024 * 1024
 """Packed events kept for looking back without asking."""
@@ -45,6 +46,7 @@ class View:
         cursor: the step looked at; None follows the head.
         link: False while the daemon cannot be reached; `link_text` says why.
         overlay: what was read of a step, shown beside its candidates.
+        replay: set where a recording is shown, not a session of a daemon.
         wanted: events to ask for, of the step that was last looked at in vain.
     """
 
@@ -58,6 +60,7 @@ class View:
         self.newer_daemon = False
         self.wanted: list[int] = []
         self.overlay: Overlay | None = None
+        self.replay: Replay | None = None
         self._packed: OrderedDict[int, bytes] = OrderedDict()
         self._packed_bytes = 0
         self._last: Detail | None = None
@@ -132,7 +135,7 @@ class View:
 
         At a step that is recorded it begins a branch.
         """
-        stands = self.columns.status in ("paused", "ended")
+        stands = self.columns.status in ("paused", "ended") and self.replay is None
         return stands and (self.on_pending or self.recorded_step is not None)
 
     def move(self, step: int) -> None:
@@ -209,9 +212,17 @@ class View:
         return self.columns.piece(step), bool(self.columns.flags[step] & _SPECIAL)
 
     @property
-    def length(self) -> int:
+    def whole_length(self) -> int:
         """Tokens in the sequence."""
         return len(self.columns.prompt_tokens) + len(self.columns)
+
+    @property
+    def length(self) -> int:
+        """Tokens that are shown: in a replay those up to the step under the cursor."""
+        whole = self.whole_length
+        if self.replay is None or not self.replay.veiled:
+            return whole
+        return min(len(self.columns.prompt_tokens) + self.at + 1, whole)
 
     def text(self) -> bytes:
         """Prompt and continuation as the model saw and wrote them."""
@@ -235,7 +246,8 @@ class View:
     def speed(self) -> float | None:
         """Tokens a second over the last decode steps, other sessions' turns included."""
         columns, spent, steps = self.columns, 0.0, 0
-        for step in range(len(columns) - 1, max(len(columns) - 1 - _RATE_STEPS, -1), -1):
+        last = len(columns) - 1 if self.replay is None else min(self.at, len(columns) - 1)
+        for step in range(last, max(last - _RATE_STEPS, -1), -1):
             if columns.flags[step] & _NO_SPEED:
                 continue
             spent += columns.total_ms[step] + columns.waited_ms[step]

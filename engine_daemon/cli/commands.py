@@ -25,10 +25,26 @@ def _run(parsed: Parsed) -> int:
             from engine_daemon.cli import daemon
 
             return daemon.COMMANDS[verb](given)
-        case ["sessions", _]:
+        case ["sessions", "list"]:
             from engine_daemon.cli import sessions
 
             return sessions.main(given)
+        case ["sessions", verb]:
+            from engine_daemon.cli import filing
+
+            return filing.COMMANDS[verb](arguments, given)
+        case ["open"]:
+            from engine_daemon.cli import open as opening
+
+            return opening.main(arguments, given)
+        case ["export"]:
+            from engine_daemon.cli import export
+
+            return export.main(arguments, given)
+        case ["diff"]:
+            from engine_daemon.cli import diff
+
+            return diff.main(arguments, given)
         case ["models", "pull"]:
             from engine_daemon.cli import pull
 

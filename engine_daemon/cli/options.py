@@ -34,6 +34,8 @@ class Group(Flag):
     YES = auto()
     LINES = auto()
     REVISION = auto()
+    EXPORT = auto()
+    DIFF = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,9 @@ class Given:
     no_wait: bool = False
     yes: bool = False
     lines: int | None = None
+    to: str | None = None
+    out: str | None = None
+    tol: float | None = None
     debug: bool = False
     help: bool = False
     version: bool = False
@@ -219,6 +224,9 @@ OPTIONS: Final = (
     Option("--no-wait", _G.NO_WAIT, "return when the daemon answers, before the model is ready"),
     Option("--yes", _G.YES, "do not ask"),
     Option("--lines", _G.LINES, "how many from the end (200)", "N", check.whole(0), "-n"),
+    Option("--to", _G.EXPORT, "jsonl, csv, html, trace or text", "FORMAT"),
+    Option("--out", _G.EXPORT, "into this file instead of standard output", "PATH", check.plain),
+    Option("--tol", _G.DIFF, "difference of probabilities that counts", "P", check.number(0, 1)),
     Option("--debug", _G.COMMON, "tracebacks instead of one-line errors"),
     Option("--help", _G.COMMON, "this text", short="-h"),
     Option("--version", _G.COMMON, "the version"),

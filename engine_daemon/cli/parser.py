@@ -55,6 +55,24 @@ COMMANDS: Final = {
         "SESSION (--id ID | --text TEXT)", "append this token", _SPEAKS | Group.FORCE, 1, 1
     ),
     "sessions list": Command("", "open sessions and recordings", Group.NAME | Group.JSON),
+    "sessions show": Command("SESSION", "all of one", Group.NAME | Group.JSON, 1, 1),
+    "sessions rename": Command("SESSION TITLE", "another title", _SPEAKS, 2, 2),
+    "sessions close": Command("SESSION", "end it; its recording stays", _SPEAKS, 1, 1),
+    "sessions rm": Command("SESSION", "delete its recording", Group.NAME, 1, 1),
+    "replay": Command("FILE", "the screen on a recording, without an engine", Group.NAME, 1, 1),
+    "open": Command(
+        "FILE",
+        "go on with a recording (shown, on a terminal)",
+        Group.NAME | _PLACE | Group.WHO,
+        1,
+        1,
+    ),
+    "export": Command(
+        "FILE", "a recording as another file", Group.NAME | Group.EXPORT, least=1, most=1
+    ),
+    "diff": Command(
+        "A B", "where two recordings differ", Group.NAME | Group.DIFF | Group.JSON, 2, 2
+    ),
     "models list": Command("", "models in the cache", Group.NAME | Group.JSON),
     "models pull": Command(
         "NAME", "bring one into the cache", Group.NAME | Group.REVISION | Group.JSON, 1, 1
@@ -66,7 +84,7 @@ COMMANDS: Final = {
     "daemon logs": Command("", "the end of its log", Group.NAME | Group.LINES),
     "daemon list": Command("", "daemons on this machine", Group.JSON),
 }
-LATER: Final = ("open", "replay", "export", "diff", "doctor")
+LATER: Final = ("doctor",)
 """Commands of a later version: not prompts either."""
 _DEFAULT_VERB: Final = {"sessions": "list", "models": "list"}
 _WORDS: Final = (*LATER, *dict.fromkeys(name.split()[0] for name in COMMANDS if name))

@@ -39,11 +39,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 def main(given: Given) -> int:
     """`sessions list`."""
-    target = target_of(given)
-    rows = [*_open(target)]
-    seen = {row.session for row in rows}
-    rows += [row for row in _recorded(target) if row.session not in seen]
-    rows.sort(key=lambda row: row.created_ns, reverse=True)
+    rows = rows_of(target_of(given))
     if given.json:
         for row in rows:
             tell(msgspec.json.encode(row).decode())
@@ -53,6 +49,14 @@ def main(given: Given) -> int:
         lines = [(r.session, r.status, _step(r.step), _when(r.created_ns), r.title) for r in rows]
         tell(table(("SESSION", "STATUS", "STEP", "OPENED", "TITLE"), lines))
     return 0
+
+
+def rows_of(target: Target) -> list[Row]:
+    """Open sessions and recordings of a daemon, the newest first."""
+    rows = [*_open(target)]
+    seen = {row.session for row in rows}
+    rows += [row for row in _recorded(target) if row.session not in seen]
+    return sorted(rows, key=lambda row: row.created_ns, reverse=True)
 
 
 def _open(target: Target) -> list[Row]:
@@ -85,11 +89,12 @@ def _recorded_row(path: Path) -> Row:
     try:
         with Recording.open(path) as recording:
             opened, status, step = recording.opened, recording.state, _last_step(recording)
+            title = recording.title
     except InspectError:
-        opened, status, step = None, "foreign", None
+        opened, status, step, title = None, "foreign", None, ""
     return Row(
         session=opened.session if opened else path.stem,
-        title=opened.title if opened else "",
+        title=title,
         status={"ok": "closed", "open": "not closed"}.get(status, status),
         open=False,
         step=step,

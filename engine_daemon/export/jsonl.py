@@ -67,6 +67,11 @@ def export(recording: Recording) -> Iterator[Line]:
     yield from lines.ending()
 
 
+def chunks(recording: Recording) -> Iterator[bytes]:
+    """The same as bytes, a line each: those of `run --json` where that ran."""
+    return map(to_bytes, export(recording))
+
+
 class JsonLines:
     """Makes the lines of one session from its events, in order.
 

@@ -15,6 +15,7 @@ from engine_daemon.hub.breakpoints import (
     Breakpoints,
 )
 from engine_daemon.hub.refusing import Rejected, log_command
+from engine_daemon.hub.renaming import rename
 from engine_daemon.hub.sessions import Session, SessionStore, stamp
 from engine_daemon.options import SAMPLER_RANGES
 from engine_daemon.protocol import commands as cmd
@@ -169,7 +170,9 @@ def obey(
             _close(session, engine, by, who, cause, now)
         case cmd.MeasureNaive(lengths=lengths):
             _measure_naive(session, engine, lengths, who, cause)
-        case cmd.Open() | cmd.StopDaemon() | cmd.CheckWeights():
+        case cmd.Rename(title=title):
+            rename(session, title, who, cause)
+        case cmd.Open() | cmd.Reopen() | cmd.Release() | cmd.StopDaemon() | cmd.CheckWeights():
             raise Rejected("bad_arg", "this command is not for a session")
         case _:
             assert_never(command)

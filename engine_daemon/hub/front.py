@@ -16,6 +16,7 @@ from engine_daemon import __version__
 from engine_daemon.hub.control import obey, open_session
 from engine_daemon.hub.fanout import next_batch
 from engine_daemon.hub.refusing import Rejected
+from engine_daemon.hub.reopening import reopen
 from engine_daemon.hub.sessions import Session, SessionStore
 from engine_daemon.hub.socket_path import bind_private, viewer_socket
 from engine_daemon.hub.viewers import QUIET_S, SILENT_S, Following, Viewer
@@ -237,6 +238,12 @@ class Front:
         if isinstance(message.do, cmd.CheckWeights):
             self._engine.check_weights()
             return None
+        if isinstance(message.do, cmd.Reopen):
+            seats, wanted = self._engine.seats, message.do.session
+            return reopen(self._store, seats, wanted, viewer.who, message.cmd).id
+        if isinstance(message.do, cmd.Release):
+            self._store.let_go(message.do.session)
+            return message.do.session
         if isinstance(message.do, cmd.Open):
             return open_session(
                 self._store, self._engine.seats, message.do, viewer.who, message.cmd

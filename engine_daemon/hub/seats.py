@@ -65,6 +65,7 @@ class Seats:
             self.timeouts.start(session, time.monotonic())
         waits = session.columns.status == "waiting" and not session.resident
         waits = waits and session.unresolved is None and not session.resolving
+        waits = waits and not self.other_model(session)
         if self.started is None or session.columns.prompt is None or not waits:
             return
         problem = self._length_problem(session, session.columns.prompt)

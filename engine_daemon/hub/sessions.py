@@ -20,8 +20,10 @@ from engine_daemon.protocol.packing import pack_floats
 from engine_daemon.protocol.state import SessionInfo
 from engine_daemon.protocol.values import ConditionSpec, PromptSpec, Stops, Wanted
 from engine_daemon.protocol.worker import OpenSession
+from engine_daemon.recording.bulk import fold_run
 from engine_daemon.recording.columns import Columns
 from engine_daemon.recording.format import MAGIC, Frame, scan
+from engine_daemon.recording.identity import new_session
 from engine_daemon.recording.writer import LogError, LogWriter
 
 SUFFIX: Final = ".lir"
@@ -31,14 +33,8 @@ HISTORY: Final = ("user", "run", "rejected")
 _READ_BYTES: Final = 1024 * 1024
 _LAST_FRAME_WINDOW: Final = 4096
 """A `Closed` frame is far smaller."""
-_CROCKFORD: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 _log = logging.getLogger(__name__)
-
-
-def new_id() -> str:
-    """8 random characters of Crockford's base 32."""
-    return "".join(_CROCKFORD[byte % 32] for byte in os.urandom(8))
 
 
 class Stamp(TypedDict):
@@ -91,8 +87,7 @@ class Session:
     @property
     def title(self) -> str:
         """What it is called on screen."""
-        opened = self.columns.opened
-        return opened.title if opened else ""
+        return self.columns.title
 
     @property
     def open(self) -> bool:
@@ -219,7 +214,7 @@ class SessionStore:
     def create(self, title: str) -> Session:
         """A new log with its first frame written; `LogFull` when the disk refuses."""
         self._paths.recordings.mkdir(mode=0o700, parents=True, exist_ok=True)
-        session = new_id()
+        session = new_session()
         opened = ev.Opened(
             format=ev.FORMAT,
             session=session,
@@ -251,7 +246,19 @@ class SessionStore:
             except (OSError, InspectError, WireError) as error:
                 _log.warning("not re-opened: %s", error)
 
-    def _reopen(self, path: Path) -> None:
+    def take_up(self, name: str) -> Session:
+        """Open the log of a session that is not open; raises as `LogWriter.reopen` does."""
+        self.let_go(name)
+        return self._reopen(self.path(name))
+
+    def let_go(self, name: str) -> None:
+        """Hold the log of a session no longer that was closed a moment ago."""
+        known = self._sessions.get(name)
+        if known is not None and not known.open:
+            known.release()
+            del self._sessions[name]
+
+    def _reopen(self, path: Path) -> Session:
         log = LogWriter.reopen(path, owner=(host(), self._paths.name))
         try:
             columns = _fold(log)
@@ -279,6 +286,7 @@ class SessionStore:
         session.unresolved = _unresolved(columns)
         session.timed = True  # the time limit was of the daemon that opened it
         self._sessions[path.stem] = session
+        return session
 
     def forget_closed(self, followed: set[str], now: float, keep_s: float) -> None:
         """Let go of closed sessions that nobody follows any more."""
@@ -314,7 +322,10 @@ def _unresolved(columns: Columns) -> Wanted | None:
 def _fold(log: LogWriter) -> Columns:
     columns = Columns()
     while columns.next < log.head:
-        columns.extend(log.read(columns.next, log.head, _READ_BYTES))
+        events = log.read(columns.next, log.head, _READ_BYTES)
+        fold_run(columns, columns.next, [packed for _, packed in events])
+    if not columns.complete:
+        raise WireError("bad_body", f"{log.path} holds something that is no event")
     return columns
 
 

@@ -31,6 +31,8 @@ CAPS: Final = (
     "conditions",
     "set_watch",
     "ask.condition",
+    "reopen",
+    "rename",
 )
 
 M = TypeVar("M", bound=Message)

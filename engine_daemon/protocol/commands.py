@@ -142,6 +142,24 @@ class Close(Command, frozen=True, kw_only=True, tag="close"):
     by: Literal["user", "run"] = "user"
 
 
+class Reopen(Command, frozen=True, kw_only=True, tag="reopen"):
+    """Take up a session again whose log lies among the daemon's recordings, closed or not."""
+
+    session: str
+
+
+class Release(Command, frozen=True, kw_only=True, tag="release"):
+    """Let go of a closed session's log, so that its file can be changed or removed."""
+
+    session: str
+
+
+class Rename(Command, frozen=True, kw_only=True, tag="rename"):
+    """Call the session `title`."""
+
+    title: str
+
+
 class StopDaemon(Command, frozen=True, kw_only=True, tag="stop_daemon"):
     """Leave cleanly, within two seconds."""
 
@@ -174,6 +192,9 @@ AnyCommand = (
     | RemoveCondition
     | SetWatch
     | Close
+    | Reopen
+    | Release
+    | Rename
     | StopDaemon
     | MeasureNaive
     | CheckWeights

@@ -48,7 +48,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="k", omit_defau
 
 
 class Opened(Event, frozen=True, kw_only=True, tag="Opened"):
-    """Frame 0 of every log, written before anything else is known."""
+    """Frame 0 of every log. `origin`: the session it was copied from, to go its own way."""
 
     format: int
     session: str
@@ -57,6 +57,7 @@ class Opened(Event, frozen=True, kw_only=True, tag="Opened"):
     name: str
     tool: str
     title: str
+    origin: str = ""
 
 
 class EngineStarted(Event, frozen=True, kw_only=True, tag="EngineStarted"):
@@ -344,6 +345,12 @@ class CacheReleased(Event, frozen=True, kw_only=True, tag="CacheReleased"):
     why: Literal["parked", "snapshots", "cache"]
 
 
+class Renamed(Event, frozen=True, kw_only=True, tag="Renamed"):
+    """The session is called `title` from here on."""
+
+    title: str
+
+
 class Closed(Event, frozen=True, kw_only=True, tag="Closed"):
     """Last frame of a log that was closed cleanly. `count` events came before it."""
 
@@ -384,6 +391,7 @@ EVENTS: tuple[type[Event], ...] = (
     Prefilled,
     PromptScored,
     NaiveMeasured,
+    Renamed,
 )
 """Every kind of event; the codec and the golden files go by this table."""
 

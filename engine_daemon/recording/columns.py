@@ -7,7 +7,7 @@ needs those of a committed step asks for the event by `seq_predicted`.
 from collections.abc import Iterable
 from typing import Final
 
-from engine_daemon.protocol.codec import WireError, unpack_event
+from engine_daemon.protocol.codec import unpack_event
 from engine_daemon.protocol.events import (
     Branched,
     CacheReleased,
@@ -29,10 +29,12 @@ from engine_daemon.protocol.events import (
     PromptScored,
     PromptSet,
     Recomputed,
+    Renamed,
     Reopened,
     SamplerSet,
     SessionSet,
     Stepped,
+    StepStop,
     Stopped,
     Switched,
     UnknownEvent,
@@ -41,7 +43,9 @@ from engine_daemon.protocol.events import (
 from engine_daemon.protocol.packing import pack_ints, unpack_floats, unpack_ints
 from engine_daemon.protocol.state import Place, SessionWord
 from engine_daemon.protocol.values import PromptToken
+from engine_daemon.recording.checks import check_prompt, check_scores
 from engine_daemon.recording.paths import Paths, how_of
+from engine_daemon.recording.rows import Rows
 
 _ENDS: Final = ("eos", "length", "context")
 _MOVING: Final = ("open", "run_to", "force", "force_text", "resample")
@@ -66,6 +70,7 @@ class Columns(Paths):
 
     Attributes:
         next: the `seq` that `apply` expects.
+        title: what it is called: as it was opened, or renamed.
         stop: why the session stands; None before it first did here, and while it runs.
         goal: step that the command in force leads to (None: until something stops it).
         pending: the distribution at the head, of which nothing is picked yet.
@@ -85,6 +90,7 @@ class Columns(Paths):
         super().__init__()
         self.next = 0
         self.opened: Opened | None = None
+        self.title = ""
         self.engine: EngineStarted | None = None
         self.lost: EngineLost | None = None
         self.limits: SessionSet | None = None
@@ -132,9 +138,9 @@ class Columns(Paths):
         if seq != self.next:
             raise GapError(self.next, seq)
         if isinstance(event, PromptSet):
-            _check(event)
-        if isinstance(event, PromptScored) and not _same_length(event):
-            raise WireError("bad_body", "columns of PromptScored do not fit")
+            check_prompt(event)
+        if isinstance(event, PromptScored):
+            check_scores(event)
         self.next = seq + 1
         if not isinstance(event, UnknownEvent):
             self._fold(seq, event)
@@ -152,7 +158,7 @@ class Columns(Paths):
     def _fold(self, seq: int, event: Event) -> None:
         match event:
             case Opened():
-                self.opened = event
+                self.opened, self.title = event, event.title
             case EngineStarted():
                 self.engine, self.lost = event, None
             case EngineLost():
@@ -199,6 +205,8 @@ class Columns(Paths):
             case CacheReleased(why=why):
                 if why == "cache":
                     self._read = None
+            case Renamed(title=title):
+                self.title = title
             case Recomputed():
                 pass
             case Closed():
@@ -281,6 +289,15 @@ class Columns(Paths):
         self._predicted_once = True
         self.last_stop = event.stop
 
+    def append_steps(self, rows: Rows, seq: int, last_stop: StepStop | None) -> None:
+        """Fold whole steps in whose rows are made: events `seq` on, two each, of the branch stood
+        on and from its next step on."""
+        self.append_rows(rows)
+        self.pending = self.seq_pending = self._read = None
+        self._predicted_once = True
+        self.last_stop = last_stop
+        self.next = seq + 2 * len(rows)
+
     def _fill(self, step: int) -> bool:
         """Rows for the lost steps before `step`; False when it cannot come next."""
         missing = step - len(self)
@@ -357,25 +374,3 @@ class Columns(Paths):
     def how(self, step: int) -> How:
         """How the token of this step was picked."""
         return how_of(self.flags[step])
-
-
-def _check(prompt: PromptSet) -> None:
-    """Its columns fit each other; WireError otherwise, before anybody takes them apart."""
-    count = len(prompt.ids) // 4
-    sizes = {
-        "ids": (len(prompt.ids), 4),
-        "special": (len(prompt.special), 1),
-        "added": (len(prompt.added), 1),
-        "starts": (len(prompt.starts), 4),
-        "ends": (len(prompt.ends), 4),
-        "piece_len": (len(prompt.piece_len), 2),
-    }
-    wrong = [name for name, (size, item) in sizes.items() if size != count * item]
-    if not wrong and sum(unpack_ints("H", prompt.piece_len)) != len(prompt.pieces):
-        wrong = ["pieces"]
-    if wrong:
-        raise WireError("bad_body", f"columns of PromptSet do not fit: {', '.join(wrong)}")
-
-
-def _same_length(scored: PromptScored) -> bool:
-    return len(scored.logprobs) == len(scored.ranks) and len(scored.ranks) % 4 == 0

@@ -9,6 +9,7 @@ import struct
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Final
 
 import msgspec
@@ -69,6 +70,20 @@ class Tail:
     torn: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Sound frames one after the other, the first of them `seq` at byte `offset`."""
+
+    seq: int
+    offset: int
+    payloads: list[bytes]
+
+    def offsets(self) -> list[int]:
+        """Where each frame begins, and where the last one ends."""
+        sizes = (HEADER.size + len(payload) for payload in self.payloads)
+        return list(accumulate(sizes, initial=self.offset))
+
+
 def frame(seq: int, payload: bytes) -> bytes:
     """The bytes of one frame; ValueError when it is larger than a reader accepts."""
     if HEADER.size + len(payload) > FRAME_LIMIT:
@@ -84,17 +99,31 @@ def scan(fd: int, start: int = 0, expected: int = 0) -> Iterator[Frame | Hole | 
     Sees the file as long as it is when the scan begins. After damage it goes on at the next magic
     that begins a sound frame with a larger `seq` than the last one.
     """
+    for part in scan_runs(fd, start, expected):
+        if isinstance(part, Run):
+            rows = zip(part.payloads, part.offsets(), strict=False)
+            for seq, (payload, offset) in enumerate(rows, part.seq):
+                yield Frame(seq, payload, offset)
+        else:
+            yield part
+
+
+def scan_runs(fd: int, start: int = 0, expected: int = 0) -> Iterator[Run | Hole | Tail]:
+    """The same, frames that follow each other taken together: several times as fast."""
     window = Window(fd)
     while True:
-        found = window.frame_at(start, expected) or window.resync(start + 1, expected)
-        if found is None:
-            size = max(window.size - start, 0)
-            yield Tail(start, size, size > 0 and window.is_torn(start))
-            return
-        if found.offset != start or found.seq != expected:
-            yield Hole(start, found.offset, expected, found.seq)
-        yield found
-        start, expected = found.end, found.seq + 1
+        run = window.run_at(start, expected)
+        if run is None:
+            found = window.frame_at(start, expected) or window.resync(start + 1, expected)
+            if found is None:
+                size = max(window.size - start, 0)
+                yield Tail(start, size, size > 0 and window.is_torn(start))
+                return
+            if found.offset != start or found.seq != expected:
+                yield Hole(start, found.offset, expected, found.seq)
+            run = Run(found.seq, found.offset, [found.payload])
+        yield run
+        start, expected = run.offsets()[-1], run.seq + len(run.payloads)
 
 
 class Window:
@@ -132,6 +161,29 @@ class Window:
             self._budget -= size
             return None
         return Frame(seq, payload, offset)
+
+    def run_at(self, offset: int, seq: int) -> Run | None:
+        """The sound frames from `offset` on, numbered from `seq` on, as far as they are held at
+        once; None when the first is none such."""
+        first = self.get(offset, HEADER.size)
+        if len(first) < HEADER.size or first[:4] != MAGIC:
+            return None
+        self.get(offset, min(HEADER.size + HEADER.unpack(first)[1], FRAME_LIMIT))
+        held, at = self._bytes, offset - self._base
+        unpack, crc32, head = HEADER.unpack_from, zlib.crc32, HEADER.size
+        payloads: list[bytes] = []
+        limit = len(held) - head
+        while 0 <= at <= limit:
+            magic, size, found, crc = unpack(held, at)
+            end = at + head + size
+            if magic != MAGIC or found != seq or end > len(held):
+                break
+            payload = held[at + head : end]
+            if crc32(payload, crc32(held[at + 4 : at + 16])) != crc:
+                break
+            payloads.append(payload)
+            at, seq = end, seq + 1
+        return Run(seq - len(payloads), offset, payloads) if payloads else None
 
     def resync(self, offset: int, least_seq: int) -> Frame | None:
         """The next sound frame at or after `offset`."""

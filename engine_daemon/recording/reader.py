@@ -14,11 +14,14 @@ from typing import Final, Literal, Self
 
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.protocol.codec import WireError, unpack_event
-from engine_daemon.protocol.events import FORMAT, Closed, Event, Opened, UnknownEvent
+from engine_daemon.protocol.events import FORMAT, Closed, Event, Opened, Renamed, UnknownEvent
+from engine_daemon.recording.bulk import fold_run
 from engine_daemon.recording.columns import Columns
-from engine_daemon.recording.format import HEADER, Frame, Hole, Tail, Window, format_of, scan
+from engine_daemon.recording.format import HEADER, Hole, Run, Tail, Window, format_of, scan_runs
 
 RecordingState = Literal["ok", "open", "cut", "damaged", "newer", "foreign"]
+_TAG_BYTES: Final = 16
+"""Of a packed event, in which its kind lies."""
 _UNREADABLE: Final = ("newer", "foreign")
 
 
@@ -31,6 +34,7 @@ class Recording:
         holes: what is missing between sound frames.
         lost_bytes: bytes after the last sound frame.
         opened: frame 0; None when it is lost or unreadable.
+        title: what the session is called, by frame 0 or since.
         format: the format number of frame 0.
     """
 
@@ -44,6 +48,7 @@ class Recording:
         self.holes: list[Hole] = []
         self.lost_bytes = 0
         self.opened: Opened | None = None
+        self.title = ""
         self.format: int | None = None
         self._tail = Tail(0, 0, False)
         self._size = -1
@@ -52,8 +57,10 @@ class Recording:
         self._offsets = array("Q")
 
     @classmethod
-    def open(cls, path: Path) -> Self:
+    def open(cls, path: Path, into: Columns | None = None) -> Self:
         """Open and scan a file; whatever is wrong with its content is in `state`.
+
+        `into`: columns to fold its events into on the way; then nothing is read twice.
 
         Raises InspectError when there is no such file (exit 2) or it cannot be read (exit 6).
         """
@@ -65,7 +72,7 @@ class Recording:
             raise _unreadable(path, f"cannot be read: {error.strerror}", "io") from error
         recording = cls(path, fd)
         try:
-            recording.follow()
+            recording.follow(into)
         except OSError as error:
             os.close(fd)
             raise _unreadable(path, f"cannot be read: {error.strerror}", "io") from error
@@ -97,8 +104,16 @@ class Recording:
         """The `seq` that would come after the last sound event."""
         return self._next
 
-    def follow(self) -> int:
-        """Look for what was appended since the last look; gives how many events are new."""
+    @property
+    def changed_s(self) -> float:
+        """When the file was last written to, in Unix time."""
+        return os.fstat(self._fd).st_mtime
+
+    def follow(self, into: Columns | None = None) -> int:
+        """Look for what was appended since the last look; gives how many events are new.
+
+        `into`: columns that hold everything before, to fold them into.
+        """
         info = os.fstat(self._fd)
         if not stat.S_ISREG(info.st_mode):
             return 0
@@ -108,29 +123,38 @@ class Recording:
             self._forget()
         self._size = info.st_size
         before = len(self._seqs)
-        for part in scan(self._fd, self._tail.offset, self._next):
+        for part in scan_runs(self._fd, self._tail.offset, self._next):
             match part:
-                case Frame():
+                case Run():
                     if not self._take(part):
                         break
+                    if into is not None:
+                        fold_run(into, part.seq, part.payloads)
                 case Hole():
                     self.holes.append(part)
                 case Tail():
                     self._tail = part
+        if into is not None and self._seqs:
+            into.skip(self._next)
         self._judge()
         return len(self._seqs) - before
 
-    def _take(self, found: Frame) -> bool:
-        """Index a frame; False when frame 0 says that the rest is not for us."""
-        if found.seq == 0:
-            self.format = format_of(found.payload)
-            first = _unpacked(found.payload)
+    def _take(self, run: Run) -> bool:
+        """Index frames; False when frame 0 says that the rest is not for us."""
+        if run.seq == 0:
+            self.format = format_of(run.payloads[0])
+            first = _unpacked(run.payloads[0])
             self.opened = first if isinstance(first, Opened) else None
             if self.opened is None or self.opened.format > FORMAT:
                 return False
-        self._seqs.append(found.seq)
-        self._offsets.append(found.offset)
-        self._next = found.seq + 1
+            self.title = self.opened.title
+        for packed in run.payloads:
+            if b"Renamed" in packed[:_TAG_BYTES]:
+                event = _unpacked(packed)
+                self.title = event.title if isinstance(event, Renamed) else self.title
+        self._next = run.seq + len(run.payloads)
+        self._seqs.extend(range(run.seq, self._next))
+        self._offsets.extend(run.offsets()[:-1])
         return True
 
     def _judge(self) -> None:
@@ -186,13 +210,12 @@ class Recording:
 
     def columns(self) -> Columns:
         """Everything folded; what is missing or is no event of ours is skipped and flagged."""
+        self.check()
         columns = Columns()
-        for seq, packed in self.events():
-            columns.skip(seq)
-            try:
-                columns.apply(seq, packed)
-            except WireError:
-                columns.skip(seq + 1)
+        for part in scan_runs(self._fd):
+            if isinstance(part, Run) and part.seq < self._next:
+                known = self._next - part.seq  # it may have grown since it was opened
+                fold_run(columns, part.seq, part.payloads[:known])
         columns.skip(self._next)
         return columns
 

@@ -5,8 +5,9 @@ Knows how a `Predicted` and its `Stepped` become a row, not which of them belong
 
 import math
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import IntFlag
+from itertools import accumulate
 from typing import Final
 
 from engine_daemon.protocol.events import Predicted, Stepped
@@ -86,6 +87,11 @@ class Rows:
         """What each token from step `start` on adds to the text."""
         for step in range(start, len(self)):
             yield b"" if self.special(step) else self.piece(step)
+
+    def set_pieces(self, pieces: Sequence[bytes]) -> None:
+        """The pieces of rows whose other columns were set as a whole."""
+        self._pieces = bytearray().join(pieces)
+        self._piece_ends = array("I", accumulate(map(len, pieces)))
 
     def append_rows(self, other: "Rows", start: int = 0, end: int | None = None) -> None:
         """Append rows [start, end) of another one's."""

@@ -58,7 +58,15 @@ def test_a_lone_word_that_is_almost_a_command_is_no_prompt(word: str, meant: str
     assert f"llm-inspect -- {word}" in complaint(word)
 
 
-@pytest.mark.parametrize("word", ["open", "replay", "export", "diff", "doctor"])
+@pytest.mark.parametrize(
+    "words", [["open", "a.lir"], ["replay", "a.lir"], ["export", "a.lir"], ["diff", "a", "b"]]
+)
+def test_commands_on_recordings(words: list[str]) -> None:
+    parsed = parse(words)
+    assert (parsed.command, parsed.arguments) == (words[0], words[1:])
+
+
+@pytest.mark.parametrize("word", ["doctor"])
 def test_commands_of_later_versions_say_so(word: str) -> None:
     assert "not in this version" in complaint(word, "file.lir")
 

@@ -15,8 +15,9 @@ from engine_daemon.protocol.events import EVENTS, Event
 from tests.protocol import samples
 from tests.protocol.condition_samples import CONDITION_SAMPLES
 from tests.protocol.samples import EPOCH, VIEWER
+from tests.protocol.samples_filing import FILING
 
-SAMPLES: dict[str, msgspec.Struct] = {**samples.SAMPLES, **CONDITION_SAMPLES}
+SAMPLES: dict[str, msgspec.Struct] = {**samples.SAMPLES, **CONDITION_SAMPLES, **FILING}
 GOLDEN = Path(__file__).parent / "golden"
 MODULES: tuple[ModuleType, ...] = (commands, events, reads, state, values, worker)
 INSIDE_ONLY = {"UnknownEvent", "PromptToken", "CandidateRow", "WatchedRow"}

@@ -10,6 +10,7 @@ from engine_daemon.protocol.values import Sampler
 from engine_daemon.recording.columns import Columns, GapError
 from tests.protocol.condition_samples import CONDITION_SAMPLES
 from tests.protocol.samples import SAMPLES
+from tests.protocol.samples_filing import FILING
 from tests.recording.logs import (
     closed,
     commanded,
@@ -65,7 +66,7 @@ def test_an_unknown_kind_is_counted_and_skipped() -> None:
 
 def test_every_kind_has_an_arm() -> None:
     for kind in e.EVENTS:
-        sample = {**SAMPLES, **CONDITION_SAMPLES}[kind.__name__]
+        sample = {**SAMPLES, **CONDITION_SAMPLES, **FILING}[kind.__name__]
         assert isinstance(sample, e.Event)
         assert Columns().apply(0, pack_event(sample)) == sample
 

@@ -13,6 +13,7 @@ from tui.screens.breakpoints import BreakpointsScreen
 from tui.screens.force_text import ForceTextScreen
 from tui.screens.main import MainScreen
 from tui.screens.prompt import PromptScreen
+from tui.screens.replay import ReplayScreen
 from tui.screens.sampler import SamplerScreen
 from tui.screens.sessions import SessionsScreen
 
@@ -24,10 +25,12 @@ OWNERS: dict[Scope, type[DOMNode]] = {
     "sessions": SessionsScreen,
     "branches": BranchesScreen,
     "text": ForceTextScreen,
+    "replay": ReplayScreen,
 }
 OWNERS.update({pane.SCOPE: pane for pane in PANES.values() if pane.SCOPE is not None})
 NAMED = {key.value for key in Keys} | {"space", "question_mark", "colon"}
-NAMED |= {"left_square_bracket", "right_square_bracket"}
+NAMED |= {"left_square_bracket", "right_square_bracket", "left_curly_bracket"}
+NAMED |= {"right_curly_bracket", "less_than_sign", "greater_than_sign"}
 
 
 def test_every_scope_has_an_owner_and_a_title() -> None:

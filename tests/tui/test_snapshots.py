@@ -1,6 +1,8 @@
 """Pictures of the screen: reviewed by eye when they change; behaviour is tested elsewhere."""
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ from textual.pilot import Pilot
 from engine_daemon.errors import InspectError
 from engine_daemon.protocol.state import State
 from tests.tui.pilot import until
+from tests.tui.recordings import replay_app, write
 from tests.tui.source import FakeSource
 from tests.tui.story import FIRST, Story, paused, state
 from tui.app import InspectApp
@@ -120,3 +123,21 @@ def test_states(snap_compare: Compare, name: str) -> None:
             first = State(engine=known.engine, sessions=[], viewers=known.viewers)
     app = app_of(paused(), first=first)
     assert snap_compare(app, terminal_size=(80, 24), run_before=then())
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24)], ids=lambda s: f"{s[0]}x{s[1]}")
+def test_a_replay(snap_compare: Compare, tmp_path: Path, size: tuple[int, int]) -> None:
+    path = tmp_path / "kubernetes.lir"
+    write(path, long().log)
+    os.utime(path, (1e9, 1e9))
+    app = replay_app(path)
+
+    async def run(pilot: Pilot[InspectError]) -> None:
+        await until(pilot, lambda: app.view.session is not None)
+        await pilot.press("4", "0", "G")
+        await pilot.pause()
+        app.main.paint()
+        await until(pilot, lambda: not any(pane._late for pane in app.main.query(Pane)))
+        await pilot.pause()
+
+    assert snap_compare(app, terminal_size=size, run_before=run)

@@ -75,7 +75,7 @@ class PipelinePane(Pane):
         """The stage the head is in or stands before; none for a step of the past."""
         view = self.view
         engine = view.engine
-        works = engine is not None and engine.word in ("ready", "busy")
+        works = engine is not None and engine.word in ("ready", "busy") and view.replay is None
         if not view.at_head or not view.link or not works:
             return ""
         if view.running or view.columns.place.kind == "prefill":

@@ -53,7 +53,7 @@ class SequencePane(Pane):
         if self._flow.width != max(columns, 4):
             self._flow.width = max(columns, 4)
             self._flow.clear()
-        if not self._flow.lay(self.view.length, _SLICE):
+        if not self._flow.lay(self.view.whole_length, _SLICE):
             self.call_after_refresh(self.refresh_from)
         return self._flow
 
@@ -97,7 +97,8 @@ class SequencePane(Pane):
     # Drawing ----------------------------------------------------------------------------------
 
     def _line(self, flow: Flow, number: int, at: int, columns: int) -> Line:
-        parts = flow.line(number)
+        shown = self.view.length
+        parts = [(token, part) for token, part in flow.line(number) if token < shown]
         line = [Segment(part, self._style(flow, token, at)) for token, part in parts]
         ends_here = number == flow.lines - 1 and flow.count >= self.view.length
         if ends_here and at >= self.view.length and not self.view.running:

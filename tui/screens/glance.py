@@ -38,6 +38,8 @@ class Glance(NextTokenPane):
         view, engine = self.view, self.view.engine
         if not view.link:
             return SafeText("link lost")
+        if view.replay is not None:
+            return SafeText(f"replay · step {view.at}")
         if engine is not None and engine.word not in ("ready", "busy"):
             return SafeText(f"engine {engine.word}")
         if view.session is None:

@@ -3,13 +3,15 @@
 Knows the table; nothing of what is on the screens.
 """
 
+from collections.abc import Sequence
+
 from textual.app import ComposeResult
 from textual.containers import Grid, VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from tui.keymap import SCOPES, Action, in_scope, key_name
+from tui.keymap import SCOPES, Action, Scope, in_scope, key_name
 
 _MARKS = (
     ("● chosen", "the token that was picked at this step"),
@@ -52,25 +54,39 @@ class HelpScreen(ModalScreen[None]):
         ("pagedown,space", "scroll('page_down')", "page down"),
     ]
 
+    def __init__(
+        self, first: Sequence[Scope] = ("main",), unusable: frozenset[str] = frozenset()
+    ) -> None:
+        super().__init__()
+        self._first = first
+        self._unusable = unusable
+
     def compose(self) -> ComposeResult:
         """One block a scope, then the marks."""
         with VerticalScroll(id="help", can_focus=False) as box:
             box.border_title = "HELP"
             box.border_subtitle = "↑ ↓ g G scroll · esc closes"
-            for scope, title in SCOPES.items():
-                yield Static(Content(title), classes="help-title")
-                yield from _block([_line(action) for action in in_scope(scope)])
+            others = [scope for scope in SCOPES if scope not in self._first]
+            for scope in (*self._first, *others):
+                yield Static(Content(SCOPES[scope]), classes="help-title")
+                yield from _block([self._line(action) for action in self._actions(scope)])
             yield Static(Content("What the marks mean"), classes="help-title")
             yield from _block(list(_MARKS))
+
+    def _actions(self, scope: Scope) -> list[Action]:
+        """Those of a scope; what another one before it does on the same name is not told twice."""
+        before = self._first[: self._first.index(scope)] if scope in self._first else ()
+        told = {action.name for other in before for action in in_scope(other)}
+        return [action for action in in_scope(scope) if action.name not in told]
+
+    def _line(self, action: Action) -> tuple[str, str]:
+        words = f"not here: {action.help}" if action.id in self._unusable else action.help
+        return " ".join(key_name(key) for key in action.keys), words
 
     def action_scroll(self, how: str) -> None:
         """Up, down, a page, or to an end."""
         box = self.query_one("#help", VerticalScroll)
         getattr(box, f"scroll_{how}")(animate=False)
-
-
-def _line(action: Action) -> tuple[str, str]:
-    return " ".join(key_name(key) for key in action.keys), action.help
 
 
 def _block(rows: list[tuple[str, str]]) -> ComposeResult:

@@ -3,8 +3,8 @@
 Puts panes together and turns actions into intents; what an intent sends is in `control`.
 """
 
-from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from textual import events, on, work
 from textual.app import ComposeResult
@@ -16,7 +16,7 @@ from engine_daemon.errors import InspectError
 from engine_daemon.protocol.commands import Open
 from tui.control import Control
 from tui.feed import Feed
-from tui.keymap import bindings
+from tui.keymap import Scope, bindings
 from tui.openings import Openings
 from tui.panes import PANES
 from tui.panes.base import Pane
@@ -46,6 +46,8 @@ class MainScreen(BranchActions, BreakpointKeys, Measuring):
     """Everything of one session at once."""
 
     BINDINGS = bindings("main")
+    SCOPES: ClassVar[list[Scope]] = ["main"]
+    """Whose keys work here, the first ones before the others."""
     ALLOW_IN_MAXIMIZED_VIEW = "#status, #keys"
     # Textual declares both as plain lists.
     HORIZONTAL_BREAKPOINTS = [(0, "-tiny-w"), (60, "-small-w"), (100, "-full-w")]  # noqa: RUF012
@@ -69,7 +71,7 @@ class MainScreen(BranchActions, BreakpointKeys, Measuring):
             for pane_id, pane in PANES.items():
                 yield pane(self.view, pane_id)
         yield Glance(self.view, "glance")
-        yield KeysBar(["main"])
+        yield KeysBar(self.SCOPES)
 
     def on_mount(self) -> None:
         """NEXT TOKEN would force on enter: the text has the focus first."""
@@ -89,9 +91,13 @@ class MainScreen(BranchActions, BreakpointKeys, Measuring):
         self.source = source
         self.view.state = source.state
         self.control = Control(source, self.view, observe=self._observe)
-        self.feed = Feed(source, self.view, self.paint, self.control.carry_on)
+        self.feed = self.make_feed(source, self.control.carry_on)
         self.paint()
         await self.feed.run()
+
+    def make_feed(self, source: EventSource, after: Callable[[], Awaitable[None]]) -> Feed:
+        """What keeps the view up to date; `after` follows each fold."""
+        return Feed(source, self.view, self.paint, after)
 
     def paint(self) -> None:
         """Draw what is visible again."""
@@ -142,11 +148,20 @@ class MainScreen(BranchActions, BreakpointKeys, Measuring):
         scope = focused.SCOPE if isinstance(focused, Pane) else None
         for bar in self.query(KeysBar):  # gone already while the screen is taken down
             bar.show(
-                [scope, "main"] if scope else ["main"],
+                [scope, *self.SCOPES] if scope else self.SCOPES,
                 self._count,
                 first=("", "") if self.maximized is None else ("main.zoom", "all panes"),
-                without=frozenset() if self.view.forcible else frozenset(_FORCING),
+                without=self.without(),
             )
+
+    @property
+    def unusable(self) -> frozenset[str]:
+        """Actions that this kind of screen refuses, by id."""
+        return frozenset()
+
+    def without(self) -> frozenset[str]:
+        """Actions that would only be refused now, by id."""
+        return frozenset() if self.view.forcible else frozenset(_FORCING)
 
     def _take_count(self) -> int:
         count = int(self._count or 1)
@@ -237,9 +252,8 @@ class MainScreen(BranchActions, BreakpointKeys, Measuring):
         self._look(0)
 
     def action_last(self) -> None:
-        """Cursor to the head."""
-        self._set_count("")
-        self._look(self.view.head)
+        """Cursor to the head; with a count to that step."""
+        self._look(self._take_count() if self._count else self.view.head)
 
     def action_follow(self) -> None:
         """Follow the head, or stand."""
@@ -367,7 +381,7 @@ class MainScreen(BranchActions, BreakpointKeys, Measuring):
         """Every key."""
         from tui.screens.help import HelpScreen
 
-        self.app.push_screen(HelpScreen())
+        self.app.push_screen(HelpScreen(self.SCOPES, self.unusable))
 
     def action_palette(self) -> None:
         """Find an action by name."""

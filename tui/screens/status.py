@@ -11,7 +11,10 @@ from rich.segment import Segment
 from engine_daemon.protocol.events import Stopped
 from engine_daemon.protocol.state import EngineState
 from tui.panes.base import Line, Pane, spread
+from tui.playing import Elapsed
+from tui.screens.replay_status import replay_right, replay_state
 from tui.text import SafeText, clip, show_text, size, width
+from tui.view import View
 
 _TRACK = 20
 _LONGEST_WHY = 40
@@ -33,14 +36,21 @@ class StatusBar(Pane):
 
     FOCUSABLE: ClassVar[bool] = False
 
+    def __init__(self, view: View, pane_id: str) -> None:
+        super().__init__(view, pane_id)
+        self._elapsed = Elapsed()
+
     def draw(self, columns: int, rows: int) -> Sequence[Line]:
         """One row; trouble takes the place of everything else."""
         trouble = self._trouble(columns)
         if trouble is not None:
             return [trouble]
         for model, hint in ((True, True), (False, True), (False, False)):
-            left = [*self._model(model), *self._state(hint)]
-            right = self._right()
+            if self.view.replay is None:
+                left, right = [*self._model(model), *self._state(hint)], self._right()
+            else:
+                left = [*self._model(model), *replay_state(self.view, self.palette)]
+                right = replay_right(self.view, self.palette, self._elapsed)
             if sum(width(part.text) for part in (*left, *right)) < columns:
                 break
         return [spread(left, right, columns, self.palette)]

@@ -1,0 +1,159 @@
+"""`sessions show|rename|close|rm`: one session or recording of a daemon.
+
+An open session is the daemon's to change; a recording that nobody holds is changed here, under the
+lock of its log.
+"""
+
+import asyncio
+import contextlib
+import os
+import time
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from engine_daemon.cli import control
+from engine_daemon.cli.options import Given
+from engine_daemon.cli.output import tell
+from engine_daemon.cli.recordings import say_missing
+from engine_daemon.cli.request import who
+from engine_daemon.cli.sessions import Row, rows_of
+from engine_daemon.cli.target import Target, target_of
+from engine_daemon.client import DaemonClient
+from engine_daemon.errors import Exit, InspectError
+from engine_daemon.export.objects import Line
+from engine_daemon.lookup import is_running
+from engine_daemon.protocol.codec import pack_event, unpack_event
+from engine_daemon.protocol.commands import AnyCommand, Release, Rename
+from engine_daemon.protocol.events import Closed, Renamed
+from engine_daemon.recording.columns import Columns
+from engine_daemon.recording.reader import Recording
+from engine_daemon.recording.writer import LogWriter
+
+_TITLE_CHARACTERS: Final = 200
+
+
+def show(arguments: list[str], given: Given) -> int:
+    """`sessions show SESSION`: what its recording tells."""
+    row = _find(target_of(given), arguments[0])
+    columns = Columns()
+    with Recording.open(Path(row.file), columns) as recording:
+        recording.check()
+        say_missing(recording)
+        facts = _facts(row, recording, columns)
+    if given.json:
+        tell(msgspec.json.encode(facts).decode())
+    else:
+        width = max(map(len, facts))
+        for name, value in facts.items():
+            tell(f"{name.replace('_', ' '):<{width}}  {'-' if value is None else value}")
+    return Exit.DONE
+
+
+def _facts(row: Row, recording: Recording, columns: Columns) -> Line:
+    engine, stop = columns.engine, columns.stop
+    return {
+        "session": row.session,
+        "title": row.title,
+        "status": row.status,
+        "steps": len(columns),
+        "branches": len(columns.branches()),
+        "prompt_tokens": len(columns.prompt_ids),
+        "stopped_by": columns.last_stop or (stop.reason if stop else None),
+        "model": engine.model.name if engine else None,
+        "engine": engine.backend if engine else None,
+        "dtype": engine.model.dtype if engine else None,
+        "opened": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row.created_ns / 1e9)),
+        "copy_of": (columns.opened.origin if columns.opened else "") or None,
+        "events": len(recording),
+        "recording": recording.state,
+        "bytes": os.stat(row.file).st_size,
+        "file": row.file,
+    }
+
+
+def rename(arguments: list[str], given: Given) -> int:
+    """`sessions rename SESSION TITLE`."""
+    target, title = target_of(given), arguments[1]
+    if not title.strip() or len(title) > _TITLE_CHARACTERS:
+        raise InspectError(f"a title has 1 to {_TITLE_CHARACTERS} characters")
+    row = _find(target, arguments[0])
+    if row.open:
+        _command(target, Rename(title=title), row.session, given)
+    else:
+        _let_go(target, row, given)
+        _rename_closed(Path(row.file), title)
+    tell(f"{row.session} is called {title}")
+    return Exit.DONE
+
+
+def _let_go(target: Target, row: Row, given: Given) -> None:
+    """A daemon keeps a session that was closed a moment ago at hand."""
+    if is_running(target.paths):
+        _command(target, Release(session=row.session), row.session, given)
+
+
+def _command(target: Target, do: AnyCommand, session: str, given: Given) -> None:
+    async def send() -> None:
+        async with DaemonClient(
+            target.paths, who=who(given), client="sessions", reconnect=False
+        ) as client:
+            await client.command(do, session)
+
+    asyncio.run(send())
+
+
+def _rename_closed(path: Path, title: str) -> None:
+    """The last event stays what it was: who closed it."""
+    log = LogWriter.reopen(path)
+    with contextlib.closing(log):
+        ((_, packed),) = log.read(log.head - 1, log.head, 1)
+        last = unpack_event(packed)
+        now, wall = time.monotonic_ns(), time.time_ns()
+        log.append(pack_event(Renamed(title=title, t_ns=now, wall_ns=wall)))
+        if isinstance(last, Closed):
+            count = log.head
+            closed = msgspec.structs.replace(last, count=count, t_ns=now, wall_ns=wall)
+            log.append(pack_event(closed))
+
+
+def close(arguments: list[str], given: Given) -> int:
+    """`sessions close SESSION`: as `close SESSION`."""
+    return control.main("close", arguments, given)
+
+
+def remove(arguments: list[str], given: Given) -> int:
+    """`sessions rm SESSION`: the recording is gone; of an open session it stays."""
+    target = target_of(given)
+    row = _find(target, arguments[0])
+    if row.open:
+        raise InspectError(
+            f"{row.session} is open", f"Close it first: llm-inspect close {row.session}"
+        )
+    _let_go(target, row, given)
+    path = Path(row.file)
+    if row.status not in ("foreign", "newer", "damaged", "cut"):
+        LogWriter.reopen(path).close()  # raises when somebody holds it
+    path.unlink()
+    tell(f"{row.session} is removed")
+    return Exit.DONE
+
+
+def _find(target: Target, wanted: str) -> Row:
+    """The session or recording with this id, title, or unique beginning of an id."""
+    rows = rows_of(target)
+    found = [row for row in rows if wanted in (row.session, row.title)]
+    found = found or [row for row in rows if row.session.startswith(wanted.upper())]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        names = ", ".join(row.session for row in found)
+        raise InspectError(f"{wanted!r} means several sessions: {names}", code="no_session")
+    raise InspectError(
+        f"no session {wanted!r} is here", "llm-inspect sessions list names them", code="no_session"
+    )
+
+
+COMMANDS: Final = {"show": show, "rename": rename, "close": close, "rm": remove}
+"""By verb."""

@@ -1,0 +1,95 @@
+"""`open FILE`: a recording goes on as a session of a daemon.
+
+A file of the daemon's own folder is taken up as the session it is; any other is copied there as a
+new one. Knows files and the daemon; shows nothing.
+"""
+
+import asyncio
+import contextlib
+import time
+from pathlib import Path
+from typing import Final
+
+from engine_daemon.addressing import attach_line
+from engine_daemon.cli.options import Given
+from engine_daemon.cli.output import say, tell
+from engine_daemon.cli.recordings import open_recording, say_missing
+from engine_daemon.cli.request import who
+from engine_daemon.cli.target import Target, ensure_running, target_of
+from engine_daemon.client import DaemonClient
+from engine_daemon.errors import Exit, InspectError
+from engine_daemon.paths import host, unusable
+from engine_daemon.protocol.commands import Reopen
+from engine_daemon.protocol.state import SessionInfo, State
+from engine_daemon.recording.copying import check_continuable, copy_into
+from engine_daemon.recording.identity import new_session
+from engine_daemon.recording.reader import Recording
+
+_TOLD_S: Final = 10.0
+"""How long the daemon's next word on its sessions may take."""
+_LOOK_S: Final = 0.02
+
+
+def main(arguments: list[str], given: Given) -> int:
+    """`open FILE` without a terminal: open it and say where it stands."""
+    target = target_of(given)
+    info = open_session(arguments[0], given, target)
+    step = f" at step {info.place.step}" if info.place.kind != "waiting" else ""
+    tell(f"{info.session} is open, {info.status}{step}")
+    if info.other_model:
+        say("note: it was made with another model; its history is read-only here")
+    say(f"show it: {attach_line(target.paths.name, info.session)}")
+    return Exit.DONE
+
+
+def open_session(name: str, given: Given, target: Target) -> SessionInfo:
+    """Have the daemon (started if need be) take the recording up; the session as it stands.
+
+    Raises InspectError: 2 no such file, 6 unreadable, 4 it cannot be continued.
+    """
+    with open_recording(name, given) as recording:
+        say_missing(recording)
+        check_continuable(recording)
+        ensure_running(target)
+        session, copied = _in_place(recording, target)
+    try:
+        return asyncio.run(_reopen(target, session, who(given)))
+    except BaseException:
+        if copied is not None:  # nobody took it up
+            with contextlib.suppress(OSError):
+                copied.unlink()
+        raise
+
+
+def _in_place(recording: Recording, target: Target) -> tuple[str, Path | None]:
+    """The session to take up; and the copy that was made for it, if one was."""
+    folder = target.paths.recordings
+    own = recording.path.resolve().parent == folder.resolve()
+    if own and recording.opened is not None and recording.path.stem == recording.opened.session:
+        return recording.path.stem, None
+    session = new_session()
+    try:
+        path = copy_into(folder, recording, session, host(), target.paths.name)
+    except OSError as error:
+        raise unusable(error) from None
+    return session, path
+
+
+async def _reopen(target: Target, session: str, name: str) -> SessionInfo:
+    async with DaemonClient(target.paths, who=name, client="open", reconnect=False) as client:
+        await client.command(Reopen(session=session), session)
+        deadline = time.monotonic() + _TOLD_S
+        while (found := _found(client.state, session)) is None:
+            if time.monotonic() > deadline:  # as one whose prompt cannot be used is closed again
+                raise InspectError(
+                    f"{session} did not stay open",
+                    f"llm-inspect sessions show {session}",
+                    exit_code=Exit.DAEMON,
+                    code="no_session",
+                )
+            await asyncio.sleep(_LOOK_S)
+    return found
+
+
+def _found(state: State, session: str) -> SessionInfo | None:
+    return next((one for one in state.sessions if one.session == session), None)

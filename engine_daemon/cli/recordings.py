@@ -1,0 +1,57 @@
+"""Recordings as a command line names them: a file, or a session whose recording is kept here.
+
+Knows the folder of recordings and what to say of a damaged one; reads no events.
+"""
+
+from pathlib import Path
+from typing import Final
+
+from engine_daemon.cli.options import Given
+from engine_daemon.cli.output import say
+from engine_daemon.cli.target import target_of
+from engine_daemon.errors import InspectError
+from engine_daemon.recording.columns import Columns
+from engine_daemon.recording.reader import Recording
+
+SUFFIX: Final = ".lir"
+_LINES: Final = 8
+"""Of what is missing; of a badly damaged file the rest is counted."""
+
+
+def open_recording(name: str, given: Given, into: Columns | None = None) -> Recording:
+    """Open what `name` means and see that something of it can be shown.
+
+    Raises InspectError: 2 when there is no such file, 6 when nothing of it is sound.
+    """
+    recording = Recording.open(find_recording(name, given), into)
+    try:
+        recording.check()
+    except BaseException:
+        recording.close()
+        raise
+    return recording
+
+
+def find_recording(name: str, given: Given) -> Path:
+    """The file of this name; else the recording of the session with this id, or beginning of one.
+
+    Of what is neither the path is given as it is.
+    """
+    path = Path(name)
+    if path.exists() or "/" in name or not name.isalnum():
+        return path
+    folder = target_of(given).paths.recordings
+    found = sorted(folder.glob(f"{name.upper()}*{SUFFIX}")) if folder.is_dir() else []
+    if len(found) > 1:
+        names = ", ".join(one.stem for one in found)
+        raise InspectError(f"{name!r} means several recordings: {names}", code="no_session")
+    return found[0] if found else path
+
+
+def say_missing(recording: Recording) -> None:
+    """Name on standard error what a recording lacks, a line each."""
+    lines = recording.report()
+    for line in lines[:_LINES]:
+        say(f"{recording.path.name}: {line}")
+    if len(lines) > _LINES:
+        say(f"{recording.path.name}: and {len(lines) - _LINES} more")

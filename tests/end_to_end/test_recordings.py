@@ -1,0 +1,191 @@
+"""What can be done with recordings: going on with one, and the verbs of `sessions`."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from engine_daemon.protocol.codec import unpack_event
+from engine_daemon.protocol.events import Closed, Opened
+from engine_daemon.recording.reader import Recording
+from engine_daemon.recording.writer import LogWriter
+from tests.end_to_end.command import SCRIPTED, Line, Place
+from tests.export.samples import samples
+
+RUN = ("run", *SCRIPTED, "--json", "--temperature", "0.9", "--seed", "5", "Once upon a time")
+
+
+def ids(lines: list[Line]) -> list[int]:
+    return [line["chosen"]["id"] for line in lines if line["event"] == "step"]
+
+
+def steps_of(path: Path) -> list[int]:
+    with Recording.open(path) as recording:
+        return recording.columns().ids.tolist()
+
+
+def opened(place: Place, *words: str) -> str:
+    """`open FILE`, and the session it became."""
+    done = place.run("open", *words)
+    return done.out.split()[0].decode()
+
+
+def test_a_recording_goes_on_to_the_text_of_an_undisturbed_run(place: Place) -> None:
+    whole = ids(place.run(*RUN, "--steps", "20").lines)
+    first = place.run(*RUN, "--until", "step=8", "--record", "a.lir")
+    assert ids(first.lines) == whole[:8]
+    before = (place.cwd / "a.lir").read_bytes()
+    done = place.run("open", "a.lir")
+    session = done.out.split()[0].decode()
+    assert session != first.lines[-1]["session"]
+    assert f"{session} is open, paused at step 8" in done.out.decode()
+    assert f"attach --session {session}" in done.err
+    place.run("step", session, "12")
+    assert steps_of(place.recording(session)) == whole
+    # The file it came from is as it was; the copy says where it is from.
+    assert (place.cwd / "a.lir").read_bytes() == before
+    with (
+        Recording.open(place.recording(session)) as copy,
+        Recording.open(place.cwd / "a.lir") as given,
+    ):
+        assert copy.opened is not None
+        assert given.opened is not None
+        assert (copy.opened.session, copy.opened.origin) == (session, given.opened.session)
+        assert list(copy.events(1))[: len(given) - 1] == list(given.events(1))
+
+
+def test_a_closed_session_of_this_daemon_is_taken_up_as_itself(place: Place) -> None:
+    lines = place.run(*RUN, "--steps", "6").lines
+    session = lines[-1]["session"]
+    assert place.status()["sessions"] == []
+    assert opened(place, session.lower()[:6]) == session
+    assert place.session(session)["status"] == "ended"
+    assert opened(place, str(place.recording(session))) == session
+    place.run("step", session, "3")
+    assert len(steps_of(place.recording(session))) == 8
+    place.run("close", session)
+    place.run("daemon", "restart", *SCRIPTED)
+    assert place.status()["sessions"] == []
+    assert opened(place, session) == session
+
+
+def test_one_of_another_model_is_history(place: Place) -> None:
+    place.run(*RUN, "--steps", "6", "--record", "a.lir")
+    place.run("daemon", "restart", "--engine", "scripted", "--model", "scripted:rate=0,vocab=777")
+    session = opened(place, "a.lir")
+    assert place.session(session)["other_model"]
+    refused = place.run("step", session, code=4)
+    assert "made with another model" in refused.err
+    assert len(steps_of(place.recording(session))) == 6
+
+
+def test_a_cut_one_goes_on_from_what_is_sound_and_a_damaged_one_does_not(place: Place) -> None:
+    whole = ids(place.run(*RUN, "--steps", "12", "--record", "a.lir").lines)
+    raw = (place.cwd / "a.lir").read_bytes()
+    (place.cwd / "cut.lir").write_bytes(raw[: len(raw) * 2 // 3])
+    cut = place.run("open", "cut.lir")
+    assert "a torn event" in cut.err
+    session = cut.out.split()[0].decode()
+    place.run("step", session, "2")
+    went_on = steps_of(place.recording(session))
+    assert 2 < len(went_on) < 12
+    assert went_on == whole[: len(went_on)]
+    broken = bytearray(raw)
+    broken[len(raw) // 2] ^= 1
+    (place.cwd / "damaged.lir").write_bytes(bytes(broken))
+    refused = place.run("open", "damaged.lir", code=4)
+    assert "cannot be continued" in refused.err
+    assert "llm-inspect replay damaged.lir" in refused.err
+    for kind, code in (("nothing.lir", 2), ("x.lir", 6)):
+        (place.cwd / "x.lir").write_bytes(b"GIF89a")
+        place.run("open", kind, code=code)
+
+
+def test_on_a_terminal_the_screen_shows_it(place: Place) -> None:
+    place.run(*RUN, "--until", "step=5", "--record", "a.lir")
+    with place.terminal("open", "a.lir") as terminal:
+        terminal.until("NEXT TOKEN · step 5")
+        terminal.press("s")
+        terminal.until("NEXT TOKEN · step 6")
+        terminal.press("q")
+        assert "The session goes on" in terminal.finish()
+
+
+# sessions ----------------------------------------------------------------------------------------
+
+
+def test_show_says_what_there_is(place: Place) -> None:
+    session = place.run(*RUN, "--steps", "6").lines[-1]["session"]
+    told = place.run("sessions", "show", session[:4]).out.decode()
+    assert "steps          6" in told
+    assert "stopped by     length" in told
+    (facts,) = place.json("sessions", "show", session, "--json")
+    assert facts["session"] == session
+    assert (facts["steps"], facts["branches"], facts["recording"]) == (6, 1, "ok")
+    assert facts["engine"] == "scripted"
+    assert facts["file"] == str(place.recording(session))
+    assert facts["bytes"] == place.recording(session).stat().st_size
+    assert "no session 'nope'" in place.run("sessions", "show", "nope", code=2).err
+
+
+def test_rename_an_open_session_and_a_closed_one(place: Place) -> None:
+    closed = place.run(*RUN, "--steps", "3").lines[-1]["session"]
+    open_ = place.run(*RUN, "--steps", "3", "--keep").lines[-1]["session"]
+    for session in (closed, open_):
+        place.run("sessions", "rename", session, f"the {session} one")
+    listed = {row["session"]: row for row in place.json("sessions", "list", "--json")}
+    assert listed[closed]["title"] == f"the {closed} one"
+    assert listed[open_]["title"] == f"the {open_} one"
+    assert (listed[closed]["status"], listed[closed]["open"]) == ("closed", False)
+    with Recording.open(place.recording(closed)) as recording:
+        assert recording.state == "ok"
+        last = unpack_event(recording.event(recording.next - 1) or b"")
+        assert isinstance(last, Closed)
+        assert (last.by, last.count) == ("run", recording.next - 1)
+    place.run("daemon", "restart", *SCRIPTED)
+    assert [row["session"] for row in place.status()["sessions"]] == [open_]
+    assert place.status()["sessions"][0]["title"] == f"the {open_} one"
+    place.run("sessions", "show", f"the {closed} one")
+    assert "1 to 200 characters" in place.run("sessions", "rename", closed, " ", code=2).err
+
+
+def test_rm_removes_what_nobody_holds(place: Place) -> None:
+    closed = place.run(*RUN, "--steps", "3").lines[-1]["session"]
+    open_ = place.run(*RUN, "--steps", "3", "--keep").lines[-1]["session"]
+    assert "is open" in place.run("sessions", "rm", open_, code=2).err
+    place.run("sessions", "rm", closed)
+    assert [row["session"] for row in place.json("sessions", "list", "--json")] == [open_]
+    place.run("sessions", "show", closed, code=2)
+
+
+def test_close_by_the_other_name(place: Place) -> None:
+    session = place.run(*RUN, "--steps", "3", "--keep").lines[-1]["session"]
+    assert f"{session} is closed" in place.run("sessions", "close", session).out.decode()
+    assert place.status()["sessions"] == []
+
+
+@pytest.mark.parametrize("words", [("show",), ("rename", "X"), ("rm",), ("close",), ("keeep", "X")])
+def test_wrong_usage(place: Place, words: tuple[str, ...]) -> None:
+    assert "Traceback" not in place.run("sessions", *words, code=2).err
+
+
+def test_a_recording_that_is_written_is_not_renamed_by_hand(place: Place) -> None:
+    path = samples(place.cwd)["open"]
+    with Recording.open(path) as recording:
+        assert isinstance(unpack_event(recording.event(0) or b""), Opened)
+    log = LogWriter.reopen(path)
+    folder = next(iter((place.root / "state").rglob("recordings")), None)
+    if folder is None:
+        place.run(*RUN, "--steps", "1")
+        folder = next(iter((place.root / "state").rglob("recordings")))
+    held = folder / "7ZK3M9QP.lir"
+    log.close()
+    path.rename(held)
+    log = LogWriter.reopen(held)
+    assert "another daemon is writing it" in place.run("sessions", "rm", held.stem, code=4).err
+    assert "another daemon" in place.run("sessions", "rename", held.stem, "x", code=4).err
+    log.close()
+    place.run("sessions", "rename", held.stem, "x")
+    (facts,) = place.json("sessions", "show", held.stem, "--json")
+    assert facts["title"] == "x"
+    assert json.dumps(facts)
