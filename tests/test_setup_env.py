@@ -125,6 +125,7 @@ def test_the_sources_have_bytecode_whatever_the_environment_says(
         (tmp_path / name / "one.py").write_text("A = 1\n", "utf-8")
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     monkeypatch.setattr(setup_env, "ROOT", tmp_path)
+    monkeypatch.setattr(setup_env, "VENV_PYTHON", sys.executable)
     setup_env.compile_sources()
     for name in ("engine_daemon", "tui"):
         cached = importlib.util.cache_from_source(str(tmp_path / name / "one.py"))
