@@ -97,7 +97,7 @@ class InspectApp(App[InspectError]):
             self.set_interval(CHECK_S, self._leave_a_dead_terminal)
 
     def _leave_a_dead_terminal(self) -> None:
-        if hung_up(_terminal()):
+        if hung_up(terminal()):
             leaving = threading.Timer(GRACE_S, os._exit, (EXIT_CODE,))
             leaving.daemon = True
             leaving.start()
@@ -140,14 +140,52 @@ class InspectApp(App[InspectError]):
             main.feed.follow(session)
 
 
-def _terminal() -> int:
+def terminal() -> int:
     """The descriptor keys come from."""
     return sys.__stdin__.fileno() if sys.__stdin__ else -1
 
 
 def prepare_terminal() -> None:
     """What is done before the screen takes it."""
-    run_app(app)
+    ensure_size(terminal())
+    # Leaving drops what was asked for and not begun; Python would tell of each on the terminal.
+    warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+
+
+def run_screen(
+    paths: Paths,
+    *,
+    prompt: PromptSpec | None = None,
+    open_command: Open | None = None,
+    session: str | None = None,
+    observe: bool = False,
+    who: str | None = None,
+    theme: str | None = None,
+) -> int:
+    """Run the screen on a running daemon until the person leaves; the command's exit code.
+
+    `open_command` opens a session, `prompt` does so with everything else as it is by default.
+    """
+    if open_command is None and prompt is not None:
+        open_command = Open(prompt=prompt)
+
+    def attach() -> OpenSource:
+        from engine_daemon.client import DaemonClient  # zmq, after the first picture
+
+        return DaemonClient(paths, who=who, client="tui", observe=observe)
+
+    app = InspectApp(
+        attach,
+        open_command=open_command,
+        session=session,
+        observe=observe,
+        theme=theme,
+        config=paths.config,
+    )
+    prepare_terminal()
+    error = app.run()
+    if error is not None:
+        raise error
     if app.view.session is not None and app.view.columns.status != "closed":
         line = attach_line(paths.name, app.view.session)
         print(f"The session goes on. Come back: {line}")  # noqa: T201  the last line of the command
