@@ -24,6 +24,7 @@ from engine_daemon.protocol import commands as cmd
 from engine_daemon.protocol.codec import WireError, seal
 from engine_daemon.protocol.reads import AnyAsk
 from engine_daemon.protocol.state import State
+from engine_daemon.protocol.viewing import LeaseWord
 
 CONNECT_S: Final = 3.0
 REPLY_S: Final = 5.0
@@ -49,7 +50,7 @@ class LinkUp(msgspec.Struct, frozen=True):
     restarted: bool
 
 
-Update = cmd.StateMessage | cmd.Batch | LinkLost | LinkUp
+Update = cmd.StateMessage | cmd.Batch | cmd.Lost | LinkLost | LinkUp
 
 
 def default_who() -> str:
@@ -89,6 +90,7 @@ class DaemonClient:
         self._link: Link | None = None
         self._welcome: cmd.Welcome | None = None
         self._following: dict[str, int] = {}
+        self._leases: dict[str, int] = {}
         self._queue: list[Update] = []
         self._arrived = asyncio.Event()
         self._failure: InspectError | None = None
@@ -111,6 +113,7 @@ class DaemonClient:
             if self._keeper is not None:
                 self._keeper.cancel()
                 await asyncio.gather(self._keeper, return_exceptions=True)
+            self._give_back()
         finally:
             self._detach("detached")
 
@@ -143,6 +146,7 @@ class DaemonClient:
                 client=f"{self._client} {__version__}",
                 who=self._who,
                 want="observe" if self._observe else "control",
+                resume=None if self._welcome is None else self._welcome.viewer,
             )
             check_message(hello)
             answer = await link.request(hello, CONNECT_S)
@@ -167,9 +171,20 @@ class DaemonClient:
                 code=answer.code,
             )
         assert isinstance(answer, cmd.Welcome)
+        if self._welcome is None or answer.viewer != self._welcome.viewer:
+            self._leases.clear()
         self._welcome, self._state, self._link = answer, answer.state, link
         for session, start in self._following.items():
             self._subscribe(session, start)
+
+    def _give_back(self) -> None:
+        """Whoever leaves leaves nothing behind that others would have to wait for."""
+        if self._link is not None:
+            for session, number in self._leases.items():
+                release = cmd.Lease(
+                    cmd=os.urandom(16), session=session, do="release", lease_no=number
+                )
+                self._link.send(release, session)
 
     def _detach(self, reason: str) -> None:
         link, self._link = self._link, None
@@ -210,15 +225,47 @@ class DaemonClient:
 
         Raises InspectError when it is rejected or the daemon cannot be reached; `code` says why.
         """
-        message = cmd.Cmd(cmd=os.urandom(16), epoch=self.welcome.ep, do=do, session=session, at=at)
+        message = cmd.Cmd(
+            cmd=os.urandom(16),
+            epoch=self.welcome.ep,
+            do=do,
+            session=session,
+            lease_no=self._leases.get(session or "", 0),
+            at=at,
+        )
+        return await self._ask_for(message, session)
+
+    async def lease(self, do: LeaseWord, session: str) -> cmd.Reply:
+        """Acquire, renew, release or take the right to command a session. It is kept alive while
+        this client is attached, and given back when it leaves. Raises as `command` does."""
+        number = self._leases.get(session, 0)
+        message = cmd.Lease(cmd=os.urandom(16), session=session, do=do, lease_no=number)
+        reply = await self._ask_for(message, session)
+        if do == "release":
+            self._leases.pop(session, None)
+        return reply
+
+    def holds(self, session: str | None) -> bool:
+        """This client has the lease of the session, as far as it knows."""
+        number = self._leases.get(session or "", 0)
+        known = next((s for s in self._state.sessions if s.session == session), None)
+        if not number or known is None or known.lease_no < number:  # the state comes a bit later
+            return number > 0
+        return known.lease_no == number and known.holder is not None
+
+    async def _ask_for(self, message: cmd.Cmd | cmd.Lease, session: str | None) -> cmd.Reply:
         reply = await self._request(message, cmd.Reply, session, REPLY_S)
         if reply.status == "rejected":
+            if reply.code in ("stale", "no_lease") and reply.at is None and session is not None:
+                self._leases.pop(session, None)
             raise InspectError(
                 reply.message or reply.code,
                 reply.hint,
                 exit_code=exit_of(reply.code),
                 code=reply.code,
             )
+        if reply.lease_no and reply.session is not None:
+            self._leases[reply.session] = reply.lease_no
         return reply
 
     async def ask(self, ask: AnyAsk, session: str | None = None) -> cmd.Answer:
@@ -296,6 +343,9 @@ class DaemonClient:
                 self._put(message)
             case cmd.Batch():
                 self._batch(message)
+            case cmd.Lost(session=session):
+                self._leases.pop(session, None)
+                self._put(message)
             case cmd.ErrorMessage(code="no_hello"):
                 if self._link is not None:
                     self._link.fail(FORGOTTEN)

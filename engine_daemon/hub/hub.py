@@ -94,6 +94,7 @@ class Hub:
             if self._engine.socket in ready:
                 self._engine.receive()
             now = time.monotonic()
+            self._front.leases.expire(now)
             self._engine.seats.timeouts.check(now)
             if now >= next_tick:
                 next_tick = now + TICK_S
@@ -185,10 +186,14 @@ class Hub:
         engine = self._engine.state
         if engine.word == "ready" and self._engine.any_running():
             engine = msgspec.structs.replace(engine, word="busy")
+        seats, leases = self._engine.seats, self._front.leases
         return State(
             engine=engine,
-            sessions=[s.info(self._engine.seats.other_model(s)) for s in sessions],
-            viewers=[viewer.info(heads) for viewer in self._front.viewers.values()],
+            sessions=[s.info(seats.other_model(s), leases.of(s.id)) for s in sessions],
+            viewers=[
+                viewer.info(heads, leases.held_by(viewer.id))
+                for viewer in self._front.viewers.values()
+            ],
             idle_exit_s=self._options.idle_exit_s,
         )
 

@@ -179,8 +179,8 @@ class Session:
             ),
         )
 
-    def info(self, other_model: bool) -> SessionInfo:
-        """The session as `state` tells it."""
+    def info(self, other_model: bool, lease: tuple[int, str | None]) -> SessionInfo:
+        """The session as `state` tells it; `lease`: its number and holder."""
         opened = self.columns.opened
         return SessionInfo(
             session=self.id,
@@ -191,6 +191,8 @@ class Session:
             head=self.log.head,
             created_ns=opened.created_ns if opened else 0,
             other_model=other_model,
+            lease_no=lease[0],
+            holder=lease[1],
             trouble=self.stalled,
         )
 

@@ -6,9 +6,10 @@ Knows no sockets; the hub sends what `fanout` makes.
 import os
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final
 
 from engine_daemon.protocol.state import ViewerInfo
+from engine_daemon.protocol.viewing import Role
 
 RATE: Final = 100.0
 """`cmd`, `ask` and `hello` a second."""
@@ -47,13 +48,14 @@ class Following:
 
 @dataclass(slots=True)
 class Viewer:
-    """One attached client."""
+    """One attached client. `uid` is its process's, as the system tells it."""
 
     route: bytes
     who: str
     client: str
-    role: Literal["observer", "controller"]
+    role: Role
     heard: float
+    uid: int = field(default_factory=os.getuid)
     id: bytes = field(default_factory=lambda: os.urandom(16))
     following: dict[str, Following] = field(default_factory=dict)
     tokens: float = BURST
@@ -68,7 +70,7 @@ class Viewer:
         self.tokens -= 1.0
         return True
 
-    def info(self, heads: dict[str, int]) -> ViewerInfo:
+    def info(self, heads: dict[str, int], holds: list[str]) -> ViewerInfo:
         """The record as others see it; lag is the worst over what it follows."""
         lags = (heads.get(f.session, f.acked) - f.acked for f in self.following.values())
         return ViewerInfo(
@@ -77,4 +79,7 @@ class Viewer:
             client=self.client,
             role=self.role,
             lag=max(lags, default=0),
+            sessions=[name for name in self.following if name in heads],
+            holds=[name for name in holds if name in heads],
+            uid=None if self.uid == os.getuid() else self.uid,
         )

@@ -16,8 +16,10 @@ from engine_daemon.protocol.values import (
     StepFigures,
     TokenFigure,
 )
-
-Role = Literal["observer", "controller"]
+from engine_daemon.protocol.viewing import Lease as Lease
+from engine_daemon.protocol.viewing import Lost as Lost
+from engine_daemon.protocol.viewing import Message as Message
+from engine_daemon.protocol.viewing import Role as Role
 
 
 class At(Record, frozen=True, kw_only=True):
@@ -191,10 +193,6 @@ def next_chunk(place: Place, count: int = 1) -> RunTo:
 # Viewer → hub ---------------------------------------------------------------------------------
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Base of message bodies; the header's `t` names the type."""
-
-
 class Hello(Message, frozen=True, kw_only=True):
     """First words of a viewer. `min`/`max`: protocol majors it speaks."""
 
@@ -230,7 +228,10 @@ class Ack(Message, frozen=True, kw_only=True):
 
 
 class Cmd(Message, frozen=True, kw_only=True):
-    """A command. `cmd` is its idempotency key; `at` is required where it changes the engine."""
+    """A command. `cmd` is its idempotency key; `at` is required where it changes the engine.
+
+    `lease_no`: of the lease the sender holds; 0 = none, then a free one is taken with it.
+    """
 
     cmd: bytes
     epoch: bytes
@@ -307,7 +308,10 @@ class Batch(Message, frozen=True, kw_only=True):
 
 
 class Reply(Message, frozen=True, kw_only=True):
-    """To a command, at once; its outcome is an event with the command's id as cause."""
+    """To a command, at once; its outcome is an event with the command's id as cause.
+
+    `lease_no`: the lease of the session that the sender holds from here on, if any.
+    """
 
     cmd: bytes
     status: Literal["accepted", "rejected"]
@@ -316,6 +320,7 @@ class Reply(Message, frozen=True, kw_only=True):
     hint: str = ""
     session: str | None = None
     at: At | None = None
+    lease_no: int = 0
 
 
 class Answer(Message, frozen=True, kw_only=True):
@@ -356,6 +361,7 @@ FROM_VIEWER: dict[str, type[Message]] = {
     "ack": Ack,
     "cmd": Cmd,
     "ask": AskRequest,
+    "lease": Lease,
     "ping": Ping,
 }
 FROM_HUB: dict[str, type[Message]] = {
@@ -365,6 +371,7 @@ FROM_HUB: dict[str, type[Message]] = {
     "batch": Batch,
     "reply": Reply,
     "answer": Answer,
+    "lost": Lost,
     "pong": Pong,
     "error": ErrorMessage,
 }

@@ -8,7 +8,7 @@ from types import ModuleType
 import msgspec
 import pytest
 
-from engine_daemon.protocol import commands, events, reads, state, values, worker
+from engine_daemon.protocol import commands, events, reads, state, values, viewing, worker
 from engine_daemon.protocol.codec import decode_body, open_envelope, seal, unpack_event
 from engine_daemon.protocol.commands import Message
 from engine_daemon.protocol.events import EVENTS, Event
@@ -18,7 +18,7 @@ from tests.protocol.samples import EPOCH, VIEWER
 
 SAMPLES: dict[str, msgspec.Struct] = {**samples.SAMPLES, **CONDITION_SAMPLES}
 GOLDEN = Path(__file__).parent / "golden"
-MODULES: tuple[ModuleType, ...] = (commands, events, reads, state, values, worker)
+MODULES: tuple[ModuleType, ...] = (commands, events, reads, state, values, viewing, worker)
 INSIDE_ONLY = {"UnknownEvent", "PromptToken", "CandidateRow", "WatchedRow"}
 """Structs that are unpacked views and never cross anything."""
 

@@ -1,0 +1,27 @@
+"""Samples of what several viewers need of each other: see `samples`."""
+
+from typing import Final
+
+import msgspec
+
+from engine_daemon.protocol import commands as c
+from engine_daemon.protocol import state as s
+from engine_daemon.protocol import viewing as g
+
+_CMD: Final = bytes(range(16))
+_VIEWER: Final = bytes(range(16, 32))
+
+VIEWING_SAMPLES: Final[dict[str, msgspec.Struct]] = {
+    "Lease": g.Lease(cmd=_CMD, session="7ZK3M9QP", do="renew", lease_no=3),
+    "Lost": g.Lost(session="7ZK3M9QP", lease=3, by="bob@box"),
+    "Reply-lease": c.Reply(cmd=_CMD, status="accepted", session="7ZK3M9QP", lease_no=4),
+    "ViewerInfo-lease": s.ViewerInfo(
+        viewer=_VIEWER,
+        who="bob@box",
+        client="tui 0.1.0",
+        role="observer",
+        sessions=["7ZK3M9QP"],
+        holds=["7ZK3M9QP"],
+        uid=1001,
+    ),
+}
