@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from engine_daemon.errors import InspectError
 from engine_daemon.protocol.codec import WireError
-from engine_daemon.protocol.commands import Batch, StateMessage
+from engine_daemon.protocol.commands import Batch, Lost, StateMessage
 from engine_daemon.protocol.events import UnknownEvent
 from engine_daemon.protocol.reads import AskEvents
 from engine_daemon.recording.columns import Columns, GapError
@@ -100,6 +100,9 @@ class Feed:
                     self._view.state = update.state
                 case Batch():
                     self._extend(update)
+                case Lost(session=session, by=by):
+                    if session == self._view.session:
+                        self._view.taken_by.append(by)
                 case LinkLost():
                     self._view.link, self._view.link_text = False, update.reason
                 case LinkUp():

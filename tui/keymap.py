@@ -3,65 +3,14 @@
 Knows names and words; nothing of what an action does.
 """
 
-from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 from textual.binding import Binding, BindingType
 
-Scope = Literal[
-    "main",
-    "sequence",
-    "tokens",
-    "next",
-    "cost",
-    "prompt",
-    "sampler",
-    "sessions",
-    "breakpoints",
-    "branches",
-    "text",
-]
-"""Where an action's keys work: the whole main screen, a focused pane, or another screen."""
-
-SCOPES: Final[dict[Scope, str]] = {
-    "main": "Everywhere",
-    "sequence": "In SEQUENCE",
-    "next": "In NEXT TOKEN",
-    "tokens": "In TOKENS",
-    "cost": "In COST PER STEP",
-    "prompt": "New prompt",
-    "sampler": "Sampler settings",
-    "sessions": "Sessions",
-    "breakpoints": "Breakpoints",
-    "branches": "Branches",
-    "text": "Force text",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Action:
-    """One thing a key does. `name` is the method `action_<name>` of the scope's class.
-
-    `keys` in Textual's names; `shown` as the footer prints the first of them; `footer` its place
-    there (0 = none; the last ones go first when there is little room);
-    `palette` whether the command palette offers it.
-    """
-
-    name: str
-    keys: tuple[str, ...]
-    label: str
-    help: str
-    scope: Scope = "main"
-    shown: str = ""
-    footer: int = 0
-    palette: bool = True
-    priority: bool = False
-
-    @property
-    def id(self) -> str:
-        """What a user's keymap names it by."""
-        return f"{self.scope}.{self.name}"
-
+from tui.action import SCOPES as SCOPES
+from tui.action import Action as Action
+from tui.action import Scope as Scope
+from tui.dialog_actions import DIALOG_ACTIONS
 
 ACTIONS: Final[tuple[Action, ...]] = (
     Action(
@@ -134,6 +83,15 @@ ACTIONS: Final[tuple[Action, ...]] = (
     Action("what_if", ("w",), "what if", "The step under another sampler, without using it"),
     Action("reroll", ("R",), "re-roll", "Draw the step 1000 times (50R: 50) and count; no effect"),
     Action("sessions", ("t",), "sessions", "Choose another session", footer=10),
+    Action(
+        "lease",
+        ("L",),
+        "lease",
+        "Take the right to command this session (from somebody: asks first), or give it back",
+    ),
+    Action("viewers", ("v",), "viewers", "Who is attached, and who did what"),
+    Action("note", ("m",), "note", "Write a note at the step under the cursor"),
+    Action("notes", ("apostrophe",), "notes", "All notes; enter goes to the step of one"),
     Action(
         "measure_naive",
         ("N",),
@@ -210,112 +168,19 @@ ACTIONS: Final[tuple[Action, ...]] = (
     Action("tokens_down", ("pagedown",), "page down", "Cursor one page on", "tokens"),
     Action(
         "mode",
-        ("m",),
+        ("M",),
         "mode",
         "Plot a step's time, time so far, or tokens a second. The parts of the cost are least"
         " squares of a + b n, the curve between no-cache points of a + b n + c n²",
         "cost",
     ),
-    Action(
-        "open_session",
-        ("ctrl+s",),
-        "open",
-        "Open a session on this prompt, paused at its first distribution",
-        "prompt",
-        shown="^s",
-        footer=1,
-        priority=True,
-    ),
-    Action(
-        "cancel",
-        ("escape",),
-        "cancel",
-        "Back to the main screen",
-        "prompt",
-        shown="esc",
-        footer=3,
-    ),
-    Action(
-        "apply",
-        ("ctrl+s", "enter"),
-        "apply",
-        "Use this sampler from the pending step on",
-        "sampler",
-        shown="^s",
-        footer=1,
-        priority=True,
-    ),
-    Action(
-        "cancel",
-        ("escape",),
-        "cancel",
-        "Back to the main screen",
-        "sampler",
-        shown="esc",
-        footer=3,
-    ),
-    Action("stand", ("enter",), "go there", "To the highlighted branch", "branches", footer=1),
-    Action("cancel", ("escape", "q"), "cancel", "Stay", "branches", shown="esc", footer=2),
-    Action("append", ("enter",), "append", "Append the text", "text", footer=1, priority=True),
-    Action("cancel", ("escape",), "cancel", "Append nothing", "text", shown="esc", footer=2),
-    Action(
-        "attach",
-        ("enter",),
-        "open",
-        "Show the highlighted session",
-        "sessions",
-        footer=1,
-        palette=False,
-    ),
-    Action(
-        "close_session",
-        ("x",),
-        "close",
-        "Close the highlighted session; its recording stays",
-        "sessions",
-        footer=2,
-    ),
-    Action(
-        "cancel",
-        ("escape", "q"),
-        "cancel",
-        "Back to the main screen",
-        "sessions",
-        shown="esc",
-        footer=3,
-    ),
-    Action(
-        "add",
-        ("enter",),
-        "add",
-        "Stop where this condition becomes true",
-        "breakpoints",
-        shown="enter",
-        footer=1,
-    ),
-    Action(
-        "remove",
-        ("delete", "x"),
-        "remove",
-        "Remove the highlighted condition (tab goes to the list)",
-        "breakpoints",
-        shown="x",
-        footer=2,
-    ),
-    Action(
-        "cancel",
-        ("escape",),
-        "cancel",
-        "Back to the main screen",
-        "breakpoints",
-        shown="esc",
-        footer=3,
-    ),
+    *DIALOG_ACTIONS,
 )
 """The table. Other screens and panes have their own scope; a key is used once in a scope."""
 
 _DISPLAY: Final = {
     "question_mark": "?",
+    "apostrophe": "'",
     "colon": ":",
     "pageup": "PgUp",
     "pagedown": "PgDn",

@@ -146,8 +146,10 @@ def status_command(given: Given) -> int:
     if state.engine.weights is not None:
         tell(f"weights: {_weights_text(state.engine.weights)}")
     for session in state.sessions:
+        lease = f", lease {session.holder}" if session.holder else ""
         tell(
-            f"session {session.session}: {session.status} at {session.place.step}, {session.title}"
+            f"session {session.session}: {session.status} at {session.place.step}{lease},"
+            f" {session.title}"
         )
     for viewer in viewers:
         tell(f"viewer {viewer.who}: {viewer.client}, {viewer.role}")

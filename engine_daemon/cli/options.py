@@ -101,6 +101,7 @@ class Given:
     echo: bool = False
     keep: bool = False
     session: str | None = None
+    observe: bool = False
     who: str | None = None
     token_id: int | None = None
     text: str | None = None
@@ -213,6 +214,7 @@ OPTIONS: Final = (
     Option("--echo", _G.RUN, "print the prompt first"),
     Option("--keep", _G.RUN, "leave the session open at the end"),
     Option("--session", _G.ATTACH, "which session", "ID"),
+    Option("--observe", _G.ATTACH, "only watch: change nothing"),
     Option("--id", _G.FORCE, "the token's id", "ID", check.whole(0, 2**32 - 1)),
     Option("--text", _G.FORCE, "the token's text", "TEXT"),
     Option("--as", _G.WHO, "name shown to others", "WHO", check.shown_name),

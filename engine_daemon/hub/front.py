@@ -56,6 +56,7 @@ class Front:
         self.leases = Leases(changed)
         self._orders = Orders(epoch, store, engine, self.leases, self._tell, changed)
         self._left: dict[bytes, int] = {}
+        self._lags: list[int] = []
         self._asking = Asking(store, engine)
         self._store = store
         self._engine = engine
@@ -80,7 +81,12 @@ class Front:
 
     def probe(self, now: float) -> None:
         """Write to viewers that are quiet: one that is gone is forgotten then. What nobody can
-        hold any more is free."""
+        hold any more is free; who has caught up is shown so."""
+        heads = {session.id: session.log.head for session in self._store}
+        lags = [viewer.lag(heads) for viewer in self.viewers.values()]
+        if lags != self._lags:
+            self._lags = lags
+            self._changed()
         for session in self._store:
             if not session.open:
                 self.leases.forget(session.id)

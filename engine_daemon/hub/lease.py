@@ -15,7 +15,7 @@ TTL_S: Final = 10.0
 """Without a ping of its holder a lease is free after so long."""
 STALL_S: Final = 1.5
 """A hub that did not turn for so long gives the time back to everybody."""
-FREE_FOR_ALL: Final = (cmd.Pause, cmd.AddCondition)
+FREE_FOR_ALL: Final = (cmd.Pause, cmd.AddCondition, cmd.Note)
 """What needs no lease."""
 
 

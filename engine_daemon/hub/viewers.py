@@ -70,15 +70,19 @@ class Viewer:
         self.tokens -= 1.0
         return True
 
-    def info(self, heads: dict[str, int], holds: list[str]) -> ViewerInfo:
-        """The record as others see it; lag is the worst over what it follows."""
+    def lag(self, heads: dict[str, int]) -> int:
+        """Events it does not have yet; the worst over what it follows."""
         lags = (heads.get(f.session, f.acked) - f.acked for f in self.following.values())
+        return max(lags, default=0)
+
+    def info(self, heads: dict[str, int], holds: list[str]) -> ViewerInfo:
+        """The record as others see it."""
         return ViewerInfo(
             viewer=self.id,
             who=self.who,
             client=self.client,
             role=self.role,
-            lag=max(lags, default=0),
+            lag=self.lag(heads),
             sessions=[name for name in self.following if name in heads],
             holds=[name for name in holds if name in heads],
             uid=None if self.uid == os.getuid() else self.uid,

@@ -158,6 +158,14 @@ class MeasureNaive(Command, frozen=True, kw_only=True, tag="measure_naive"):
     lengths: list[int] = []
 
 
+class Note(Command, frozen=True, kw_only=True, tag="note"):
+    """Write a note at a step, pending or recorded; it is logged as `Noted`. Needs no lease."""
+
+    text: str
+    step: int | None = None
+    branch: int | None = None
+
+
 class CheckWeights(Command, frozen=True, kw_only=True, tag="check_weights"):
     """Sum the parameters in memory again; `state.engine.weights` tells the outcome. No session."""
 
@@ -179,6 +187,7 @@ AnyCommand = (
     | StopDaemon
     | MeasureNaive
     | CheckWeights
+    | Note
 )
 
 CHUNK = 512

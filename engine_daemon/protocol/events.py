@@ -342,6 +342,13 @@ class CacheReleased(Event, frozen=True, kw_only=True, tag="CacheReleased"):
     why: Literal["parked", "snapshots", "cache"]
 
 
+class Noted(Event, frozen=True, kw_only=True, tag="Noted"):
+    """Somebody wrote a note at this branch and step."""
+
+    who: str
+    text: str
+
+
 class Closed(Event, frozen=True, kw_only=True, tag="Closed"):
     """Last frame of a log that was closed cleanly. `count` events came before it."""
 
@@ -382,6 +389,7 @@ EVENTS: tuple[type[Event], ...] = (
     Prefilled,
     PromptScored,
     NaiveMeasured,
+    Noted,
 )
 """Every kind of event; the codec and the golden files go by this table."""
 

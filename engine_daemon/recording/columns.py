@@ -4,6 +4,7 @@ Knows events and their order; no files, no sockets, no screen. Candidates are no
 needs those of a committed step asks for the event by `seq_predicted`.
 """
 
+from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
@@ -22,6 +23,7 @@ from engine_daemon.protocol.events import (
     Event,
     How,
     NaiveMeasured,
+    Noted,
     Opened,
     Predicted,
     Prefilled,
@@ -48,6 +50,7 @@ _MOVING: Final = ("open", "run_to", "force", "force_text", "resample")
 """Commands after which the session runs until `Stopped`."""
 _CACHE_GONE: Final = ("no_memory", "error", "engine_lost")
 """Reasons to stop after which what was read of a long sequence is read again."""
+ACTS_KEPT: Final = 64
 _LOST_ROWS_LIMIT: Final = 1_000_000
 """More lost steps than this in one hole are a broken number, not a hole."""
 
@@ -76,6 +79,7 @@ class Columns(Paths):
         watch: the watched tokens; None when nobody watches any.
         fired: (step, number) of every stop at a condition; the step it was true of.
         scored: how likely the prompt was; `prompt_scores` has it as lists.
+        notes: what people wrote at steps; `acts`: the last commands, and who gave them.
         naive: (length, ms) of each forward without cache that was measured.
         measuring: measurements still to come.
         complete: False when events were skipped, so that rows may be missing numbers.
@@ -100,6 +104,8 @@ class Columns(Paths):
         self.refused: ConditionRejected | None = None
         self.watch: WatchSet | None = None
         self.fired: list[tuple[int, int]] = []
+        self.notes: list[Noted] = []
+        self.acts: deque[Commanded] = deque(maxlen=ACTS_KEPT)
         self._running = False
         self._predicted_once = False
         self._prompt_tokens: list[PromptToken] | None = None
@@ -199,6 +205,8 @@ class Columns(Paths):
             case CacheReleased(why=why):
                 if why == "cache":
                     self._read = None
+            case Noted():
+                self.notes.append(event)
             case Recomputed():
                 pass
             case Closed():
@@ -210,6 +218,7 @@ class Columns(Paths):
                 raise AssertionError(f"no arm for {type(event).__name__}")
 
     def _command(self, event: Commanded) -> None:
+        self.acts.append(event)
         if event.op == "measure_naive":
             self.measuring = event.goal or 1
         elif event.op == "pause":

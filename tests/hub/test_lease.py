@@ -184,6 +184,38 @@ async def test_pause_and_conditions_need_no_lease(daemon: Daemon) -> None:
         assert holder(first) != "second@box"
 
 
+async def test_notes_need_no_lease_and_stay_where_they_were_written(daemon: Daemon) -> None:
+    async with watching(daemon.paths) as first, second(daemon, first.session) as other:
+        await first.standing(0)
+        await first.run_to(4)
+        await other.standing(4)
+        await first.client.command(cmd.Force(id=9, step=2), first.session, first.at())
+        await first.until(lambda c: c.branch == 1 and c.status == "paused" and len(c) == 3)
+        await other.until(lambda c: c.branch == 1 and c.status == "paused" and len(c) == 3)
+        for text, step, branch in (
+            ("of the first", 3, 0),
+            ("shared, seen from the second", 1, 1),
+            ("  pending  ", None, None),
+        ):
+            note = cmd.Note(text=text, step=step, branch=branch)
+            await other.client.command(note, first.session)
+        columns = await first.until(lambda c: len(c.notes) == 3)
+        assert [(n.who, n.text, n.branch, n.step) for n in columns.notes] == [
+            ("second@box", "of the first", 0, 3),
+            ("second@box", "shared, seen from the second", 0, 1),
+            ("second@box", "pending", 1, 3),
+        ]
+        for wrong in (
+            cmd.Note(text=" \n"),
+            cmd.Note(text="x" * 501),
+            cmd.Note(text="x", step=99),
+            cmd.Note(text="x", branch=7),
+        ):
+            with pytest.raises(InspectError) as caught:
+                await other.client.command(wrong, first.session)
+            assert caught.value.code == "bad_arg"
+
+
 async def test_a_lease_is_taken_and_the_old_holder_is_told(daemon: Daemon) -> None:
     async with watching(daemon.paths) as first, second(daemon, first.session) as other:
         await first.standing(0)
@@ -303,6 +335,7 @@ EXAMPLES: dict[object, cmd.AnyCommand] = {
     cmd.AddCondition: cmd.AddCondition(source="step=3"),
     cmd.RemoveCondition: cmd.RemoveCondition(number=1),
     cmd.SetWatch: cmd.SetWatch(texts=[]),
+    cmd.Note: cmd.Note(text="a note"),
 }
 
 

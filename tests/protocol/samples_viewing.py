@@ -5,6 +5,7 @@ from typing import Final
 import msgspec
 
 from engine_daemon.protocol import commands as c
+from engine_daemon.protocol import events as e
 from engine_daemon.protocol import state as s
 from engine_daemon.protocol import viewing as g
 
@@ -23,5 +24,15 @@ VIEWING_SAMPLES: Final[dict[str, msgspec.Struct]] = {
         sessions=["7ZK3M9QP"],
         holds=["7ZK3M9QP"],
         uid=1001,
+    ),
+    "Note": c.Note(text="Grüße", step=3, branch=1),
+    "Noted": e.Noted(
+        t_ns=123_456_789,
+        wall_ns=1_767_225_600_123_456_789,
+        branch=1,
+        step=3,
+        cause=_CMD,
+        who="bob@box",
+        text="Grüße",
     ),
 }

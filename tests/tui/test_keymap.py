@@ -12,9 +12,12 @@ from tui.screens.branches import BranchesScreen
 from tui.screens.breakpoints import BreakpointsScreen
 from tui.screens.force_text import ForceTextScreen
 from tui.screens.main import MainScreen
+from tui.screens.note import NoteScreen
+from tui.screens.notes import NotesScreen
 from tui.screens.prompt import PromptScreen
 from tui.screens.sampler import SamplerScreen
 from tui.screens.sessions import SessionsScreen
+from tui.screens.viewers import ViewersScreen
 
 OWNERS: dict[Scope, type[DOMNode]] = {
     "main": MainScreen,
@@ -24,10 +27,13 @@ OWNERS: dict[Scope, type[DOMNode]] = {
     "sessions": SessionsScreen,
     "branches": BranchesScreen,
     "text": ForceTextScreen,
+    "viewers": ViewersScreen,
+    "note": NoteScreen,
+    "notes": NotesScreen,
 }
 OWNERS.update({pane.SCOPE: pane for pane in PANES.values() if pane.SCOPE is not None})
 NAMED = {key.value for key in Keys} | {"space", "question_mark", "colon"}
-NAMED |= {"left_square_bracket", "right_square_bracket"}
+NAMED |= {"apostrophe", "left_square_bracket", "right_square_bracket"}
 
 
 def test_every_scope_has_an_owner_and_a_title() -> None:
