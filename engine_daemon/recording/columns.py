@@ -4,9 +4,10 @@ Knows events and their order; no files, no sockets, no screen. Candidates are no
 needs those of a committed step asks for the event by `seq_predicted`.
 """
 
-from collections import deque
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, Self
+
+import msgspec
 
 from engine_daemon.protocol.codec import WireError, unpack_event
 from engine_daemon.protocol.events import (
@@ -40,17 +41,18 @@ from engine_daemon.protocol.events import (
     UnknownEvent,
     WatchSet,
 )
-from engine_daemon.protocol.packing import pack_ints, unpack_floats, unpack_ints
+from engine_daemon.protocol.image import Image
+from engine_daemon.protocol.packing import pack_ints, unpack_ints
 from engine_daemon.protocol.state import Place, SessionWord
 from engine_daemon.protocol.values import PromptToken
-from engine_daemon.recording.paths import Paths, how_of
+from engine_daemon.recording.known import Known
+from engine_daemon.recording.paths import how_of
 
 _ENDS: Final = ("eos", "length", "context")
 _MOVING: Final = ("open", "run_to", "force", "force_text", "resample")
 """Commands after which the session runs until `Stopped`."""
 _CACHE_GONE: Final = ("no_memory", "error", "engine_lost")
 """Reasons to stop after which what was read of a long sequence is read again."""
-ACTS_KEPT: Final = 64
 _LOST_ROWS_LIMIT: Final = 1_000_000
 """More lost steps than this in one hole are a broken number, not a hole."""
 
@@ -64,7 +66,7 @@ class GapError(Exception):
         self.seq = seq
 
 
-class Columns(Paths):
+class Columns(Known):
     """Everything known of one session: last-known values, and one row a committed step.
 
     Attributes:
@@ -88,32 +90,6 @@ class Columns(Paths):
     def __init__(self) -> None:
         super().__init__()
         self.next = 0
-        self.opened: Opened | None = None
-        self.engine: EngineStarted | None = None
-        self.lost: EngineLost | None = None
-        self.limits: SessionSet | None = None
-        self.prompt: PromptSet | None = None
-        self.rejected: PromptRejected | None = None
-        self.goal: int | None = None
-        self.closed = False
-        self.strays = 0
-        self.complete = True
-        self.conditions: dict[int, ConditionAdded] = {}
-        self.disabled: dict[int, str] = {}
-        self.next_condition = 1
-        self.refused: ConditionRejected | None = None
-        self.watch: WatchSet | None = None
-        self.fired: list[tuple[int, int]] = []
-        self.notes: list[Noted] = []
-        self.acts: deque[Commanded] = deque(maxlen=ACTS_KEPT)
-        self._running = False
-        self._predicted_once = False
-        self._prompt_tokens: list[PromptToken] | None = None
-        self.scored: PromptScored | None = None
-        self._prompt_scores: tuple[list[float], list[int]] = ([], [])
-        self.naive: list[tuple[int, float]] = []
-        self.measuring = 0
-        self._read: Prefilled | None = None
 
     def __bool__(self) -> bool:
         """True also before the first step: a session without steps is a session."""
@@ -166,9 +142,8 @@ class Columns(Paths):
                 self._read, self.measuring = None, 0
             case Prefilled():
                 self._read = event
-            case PromptScored(logprobs=logprobs, ranks=ranks):
-                self.scored = event
-                self._prompt_scores = unpack_floats("f", logprobs), unpack_ints("I", ranks)
+            case PromptScored():
+                self.score(event)
             case NaiveMeasured():
                 self.naive.append((event.length, event.ms))
                 # One that was under way when the rest was cancelled still comes.
@@ -300,6 +275,26 @@ class Columns(Paths):
         for _ in range(missing):
             self.add_lost()
         return True
+
+    # Image ------------------------------------------------------------------------------------
+
+    def image(self) -> bytes:
+        """Everything up to `next`, packed: for who was not there from the beginning."""
+        image = Image(next=self.next, known=self.known(), tree=self.tree())
+        return msgspec.msgpack.encode(image)
+
+    @classmethod
+    def of(cls, packed: bytes) -> Self:
+        """Columns that go on where the image was made. WireError when it is none."""
+        made = cls()
+        try:
+            image = msgspec.msgpack.decode(packed, type=Image)
+            made.next = image.next
+            made.recall(image.known)
+            made.grow(image.tree)
+        except (ValueError, KeyError, RecursionError, MemoryError) as error:
+            raise WireError("bad_body", f"not an image of a session: {error}") from None
+        return made
 
     # Where it stands --------------------------------------------------------------------------
 
