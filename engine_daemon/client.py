@@ -16,12 +16,11 @@ import msgspec
 
 from engine_daemon import __version__
 from engine_daemon.errors import Exit, InspectError
-from engine_daemon.link import FORGOTTEN, Link, exit_of, not_sent
+from engine_daemon.link import FORGOTTEN, Link, check_message, exit_of, not_sent
 from engine_daemon.lookup import no_daemon, read_connection
 from engine_daemon.paths import Paths, name_option
 from engine_daemon.protocol import codec
 from engine_daemon.protocol import commands as cmd
-from engine_daemon.protocol.codec import WireError, seal
 from engine_daemon.protocol.reads import AnyAsk
 from engine_daemon.protocol.state import State
 from engine_daemon.protocol.viewing import LeaseWord
@@ -50,7 +49,7 @@ class LinkUp(msgspec.Struct, frozen=True):
     restarted: bool
 
 
-Update = cmd.StateMessage | cmd.Batch | cmd.Lost | LinkLost | LinkUp
+Update = cmd.StateMessage | cmd.Batch | cmd.Snapshot | cmd.Lost | LinkLost | LinkUp
 
 
 def default_who() -> str:
@@ -91,6 +90,7 @@ class DaemonClient:
         self._welcome: cmd.Welcome | None = None
         self._following: dict[str, int] = {}
         self._leases: dict[str, int] = {}
+        self._parts: dict[str, list[bytes]] = {}
         self._queue: list[Update] = []
         self._arrived = asyncio.Event()
         self._failure: InspectError | None = None
@@ -299,20 +299,30 @@ class DaemonClient:
 
     # Following --------------------------------------------------------------------------------
 
-    def follow(self, session: str, start: int = 0) -> None:
-        """Have the session's events from `start` on come out of `updates`."""
+    def follow(self, session: str, start: int = 0, *, snapshot: bool = False) -> None:
+        """Have the session's events from `start` on come out of `updates`.
+
+        `snapshot`: a long log may begin with one `Snapshot`, whole (`Columns.of` its bytes), and
+        then the events after it.
+        """
         self._following[session] = start
+        self._parts.pop(session, None)
+        if snapshot and start == 0:
+            self._parts[session] = []
         self._subscribe(session, start)
 
     def unfollow(self, session: str) -> None:
         """Stop that."""
         self._following.pop(session, None)
+        self._parts.pop(session, None)
         if self._link is not None:
             self._link.send(cmd.Unsub(session=session))
 
     def _subscribe(self, session: str, start: int) -> None:
         if self._link is not None:
-            self._link.send(cmd.Sub(session=session, start=start, win_bytes=WINDOW_BYTES))
+            late = session in self._parts
+            sub = cmd.Sub(session=session, start=start, win_bytes=WINDOW_BYTES, snapshot=late)
+            self._link.send(sub)
 
     async def updates(self) -> AsyncIterator[list[Update]]:
         """Everything that came since the last turn, in order.
@@ -343,6 +353,8 @@ class DaemonClient:
                 self._put(message)
             case cmd.Batch():
                 self._batch(message)
+            case cmd.Snapshot():
+                self._snapshot(message)
             case cmd.Lost(session=session):
                 self._leases.pop(session, None)
                 self._put(message)
@@ -352,6 +364,23 @@ class DaemonClient:
             case _:
                 pass
 
+    def _snapshot(self, message: cmd.Snapshot) -> None:
+        """A part; the whole goes out when the last one is there."""
+        parts = self._parts.get(message.session)
+        if parts is None or self._link is None:
+            return
+        if message.part == 0:
+            parts.clear()
+        if message.part != len(parts):
+            return
+        parts.append(message.columns)
+        self._link.send(cmd.Ack(session=message.session, next=0, parts=len(parts)))
+        if len(parts) == message.parts:
+            del self._parts[message.session]
+            self._following[message.session] = message.seq
+            whole = msgspec.structs.replace(message, part=0, parts=1, columns=b"".join(parts))
+            self._put(whole)
+
     def _batch(self, batch: cmd.Batch) -> None:
         expected = self._following.get(batch.session)
         if expected is None:
@@ -360,25 +389,9 @@ class DaemonClient:
             self._subscribe(batch.session, expected)
             return
         self._following[batch.session] = batch.to
+        self._parts.pop(batch.session, None)
         self._put(batch)
 
     def _put(self, update: Update) -> None:
         self._queue.append(update)
         self._arrived.set()
-
-
-def check_message(message: cmd.Message, session: str | None = None) -> None:
-    """Raise InspectError for what the wire cannot carry, or the daemon would not understand."""
-    try:
-        body = seal(message, session=session)[2]
-        codec.decode_body(body, type(message))
-    except (OverflowError, TypeError, ValueError, WireError) as error:
-        raise InspectError(f"this cannot be asked of a daemon: {error}", code="bad_arg") from None
-    size = len(body)
-    if size > codec.TEXT_LIMIT:
-        limit = codec.TEXT_LIMIT // (1024 * 1024)
-        raise InspectError(
-            f"the prompt is {size / 1e6:.1f} MB, the limit is {limit} MiB",
-            "Use a shorter one",
-            code="too_big",
-        )

@@ -42,8 +42,9 @@ class EventSource(Protocol):
         """A read; InspectError when it cannot be answered."""
         ...
 
-    def follow(self, session: str, start: int = 0) -> None:
-        """Have this session's events from `start` on among the updates."""
+    def follow(self, session: str, start: int = 0, *, snapshot: bool = False) -> None:
+        """Have this session's events from `start` on among the updates; with `snapshot` a long
+        one may begin with its image."""
         ...
 
     def unfollow(self, session: str) -> None:

@@ -29,6 +29,7 @@ from engine_daemon.protocol.commands import (
     ForceText,
     Pause,
     RunTo,
+    Snapshot,
     next_chunk,
 )
 from engine_daemon.protocol.events import Closed, Commanded, PromptSet, Stepped, Stopped
@@ -126,7 +127,7 @@ class _Watch:
         self._cause: bytes | None = None
         self._commanded = False
         self._last: Stepped | None = None
-        client.follow(found.session)
+        client.follow(found.session, snapshot=True)
 
     async def catch_up(self) -> None:
         """Read the log up to where the state said it was."""
@@ -137,7 +138,9 @@ class _Watch:
         """Take what comes next; False when nothing came within the limit."""
         updates = await self._updates.next(limit_s)
         for update in updates or ():
-            if isinstance(update, Batch):
+            if isinstance(update, Snapshot):
+                self.columns = Columns.of(update.columns)
+            elif isinstance(update, Batch):
                 for seq, packed in update.ev:
                     self._take(seq, packed)
         return updates is not None

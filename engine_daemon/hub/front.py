@@ -14,6 +14,7 @@ import zmq
 from engine_daemon import __version__
 from engine_daemon.hub.asking import Asking
 from engine_daemon.hub.fanout import next_batch
+from engine_daemon.hub.late import LateJoiners
 from engine_daemon.hub.lease import Leases
 from engine_daemon.hub.orders import Orders
 from engine_daemon.hub.sessions import SessionStore
@@ -55,6 +56,7 @@ class Front:
         self.viewers: dict[bytes, Viewer] = {}
         self.leases = Leases(changed)
         self._orders = Orders(epoch, store, engine, self.leases, self._tell, changed)
+        self._late = LateJoiners()
         self._left: dict[bytes, int] = {}
         self._lags: list[int] = []
         self._asking = Asking(store, engine)
@@ -90,6 +92,7 @@ class Front:
         for session in self._store:
             if not session.open:
                 self.leases.forget(session.id)
+        self._late.forget_old(now)
         self._left = {one: uid for one, uid in self._left.items() if self.leases.held_by(one)}
         for viewer in list(self.viewers.values()):
             if now - viewer.heard > SILENT_S:
@@ -162,14 +165,14 @@ class Front:
                 if size > codec.BODY_LIMIT and not isinstance(message.ask, _LARGE):
                     raise WireError("too_big", f"ask of {size} bytes", codec.BODY_LIMIT)
                 self._asking.ask(message, self._answers(viewer, envelope.id))
-            case cmd.Sub(session=session, start=start, win_bytes=win_bytes):
-                self._subscribe(viewer, session, start, win_bytes)
+            case cmd.Sub():
+                self._subscribe(viewer, message, now)
             case cmd.Unsub(session=session):
                 viewer.following.pop(session, None)
-            case cmd.Ack(session=session, next=upto):
+            case cmd.Ack(session=session, next=upto, parts=parts):
                 following = viewer.following.get(session)
                 if following is not None:
-                    following.acknowledge(upto)
+                    following.acknowledge(upto, parts)
             case cmd.Lease():
                 self._send(viewer, self._orders.lease(viewer, message, now), re=envelope.id)
             case cmd.Ping():
@@ -221,13 +224,17 @@ class Front:
         if old is not None:
             del self.viewers[old.route]
 
-    def _subscribe(self, viewer: Viewer, name: str, start: int, win_bytes: int) -> None:
-        session = self._store.get(name)
+    def _subscribe(self, viewer: Viewer, sub: cmd.Sub, now: float) -> None:
+        session = self._store.get(sub.session)
         if session is None:
-            raise WireError("no_session", f"no session {name[:40]!r} is open here")
-        if not 0 <= start <= session.log.head:
-            raise WireError("bad_arg", f"the log of {name} has {session.log.head} events")
-        viewer.following[name] = Following(name, start, max(1, win_bytes), acked=start)
+            raise WireError("no_session", f"no session {sub.session[:40]!r} is open here")
+        if not 0 <= sub.start <= session.log.head:
+            raise WireError("bad_arg", f"the log of {session.id} has {session.log.head} events")
+        following = Following(session.id, sub.start, max(1, sub.win_bytes), acked=sub.start)
+        late = self._late.parts(session, now) if sub.snapshot and sub.start == 0 else None
+        if late is not None:
+            following.next, following.snapshot = late.seq, late.parts
+        viewer.following[session.id] = following
 
     def _complain(self, route: bytes, error: WireError, number: int | None) -> None:
         _log.info("refused: %s %s", error.code, error.message)
@@ -260,6 +267,18 @@ class Front:
         session = self._store.get(following.session)
         if session is None:
             return
+        while (part := following.next_part()) is not None:
+            message = cmd.Snapshot(
+                session=session.id,
+                seq=following.next,
+                part=following.parts_sent,
+                parts=len(following.snapshot),
+                columns=part,
+            )
+            frames = seal(message, id=self._number(), ep=self.epoch, session=session.id)
+            if not self._send_raw(viewer.route, frames):
+                return
+            following.part_sent()
         while True:
             batch = next_batch(following, session.log, session.durable(), now)
             if batch is None:

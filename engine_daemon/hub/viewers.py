@@ -22,7 +22,10 @@ SILENT_S: Final = 30.0
 
 @dataclass(slots=True)
 class Following:
-    """A viewer's cursor into one log. Credit is bytes sent and not yet acknowledged."""
+    """A viewer's cursor into one log. Credit is bytes sent and not yet acknowledged.
+
+    `snapshot`: what is sent before the events from `next` on, in parts.
+    """
 
     session: str
     next: int
@@ -31,6 +34,9 @@ class Following:
     in_flight: deque[tuple[int, int]] = field(default_factory=deque)
     outstanding: int = 0
     last_flush: float = 0.0
+    snapshot: list[bytes] = field(default_factory=list)
+    parts_sent: int = 0
+    parts_acked: int = 0
 
     def sent(self, to: int, size: int, now: float) -> None:
         """A batch up to `to` of `size` bytes is on its way."""
@@ -39,8 +45,29 @@ class Following:
         self.outstanding += size
         self.last_flush = now
 
-    def acknowledge(self, upto: int) -> None:
-        """Everything before `upto` arrived: its credit returns."""
+    @property
+    def has_credit(self) -> bool:
+        """Something may be on its way, or nothing is."""
+        return self.outstanding < self.win_bytes or self.outstanding == 0
+
+    def next_part(self) -> bytes | None:
+        """The part of the snapshot that may go now."""
+        if self.parts_sent == len(self.snapshot) or not self.has_credit:
+            return None
+        return self.snapshot[self.parts_sent]
+
+    def part_sent(self) -> None:
+        """It is on its way."""
+        self.outstanding += len(self.snapshot[self.parts_sent])
+        self.parts_sent += 1
+
+    def acknowledge(self, upto: int, parts: int = 0) -> None:
+        """Everything before `upto`, and so many parts, arrived: their credit returns."""
+        for part in range(self.parts_acked, min(parts, self.parts_sent)):
+            self.outstanding -= len(self.snapshot[part])
+            self.parts_acked = part + 1
+        if self.snapshot and self.parts_acked == len(self.snapshot):
+            self.snapshot, self.parts_sent, self.parts_acked = [], 0, 0
         self.acked = max(self.acked, min(upto, self.next))
         while self.in_flight and self.in_flight[0][0] <= self.acked:
             self.outstanding -= self.in_flight.popleft()[1]

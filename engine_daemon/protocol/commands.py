@@ -20,6 +20,7 @@ from engine_daemon.protocol.viewing import Lease as Lease
 from engine_daemon.protocol.viewing import Lost as Lost
 from engine_daemon.protocol.viewing import Message as Message
 from engine_daemon.protocol.viewing import Role as Role
+from engine_daemon.protocol.viewing import Snapshot as Snapshot
 
 
 class At(Record, frozen=True, kw_only=True):
@@ -215,7 +216,8 @@ class Hello(Message, frozen=True, kw_only=True):
 
 
 class Sub(Message, frozen=True, kw_only=True):
-    """Follow a session's log from event `start`; `win_bytes` is the credit."""
+    """Follow a session's log from event `start`; `win_bytes` is the credit. `snapshot`: a long log
+    may begin with the session folded."""
 
     session: str
     start: int = msgspec.field(name="from")
@@ -230,10 +232,11 @@ class Unsub(Message, frozen=True, kw_only=True):
 
 
 class Ack(Message, frozen=True, kw_only=True):
-    """Everything before `next` has arrived; returns the credit it used."""
+    """Everything before `next`, and `parts` of the snapshot, arrived: their credit returns."""
 
     session: str
     next: int
+    parts: int = 0
 
 
 class Cmd(Message, frozen=True, kw_only=True):
@@ -378,6 +381,7 @@ FROM_HUB: dict[str, type[Message]] = {
     "refuse": Refuse,
     "state": StateMessage,
     "batch": Batch,
+    "snapshot": Snapshot,
     "reply": Reply,
     "answer": Answer,
     "lost": Lost,

@@ -1,4 +1,4 @@
-"""What several viewers of one session need of each other: who may command it.
+"""What several viewers of one session need: who may command it, and what who joins late has missed.
 
 Bodies of messages, as in `commands`. Knows no sockets and no clocks.
 """
@@ -34,3 +34,14 @@ class Lost(Message, frozen=True, kw_only=True):
     session: str
     lease: int
     by: str
+
+
+class Snapshot(Message, frozen=True, kw_only=True):
+    """Hub → viewer: part `part` of `parts` of the session folded up to event `seq`; joined they are
+    an image (`recording.columns`). Events from `seq` follow the last one."""
+
+    session: str
+    seq: int
+    part: int
+    parts: int
+    columns: bytes

@@ -25,6 +25,8 @@ VIEWING_SAMPLES: Final[dict[str, msgspec.Struct]] = {
         holds=["7ZK3M9QP"],
         uid=1001,
     ),
+    "Snapshot": g.Snapshot(session="7ZK3M9QP", seq=900, part=1, parts=3, columns=b"abc"),
+    "Ack-snapshot": c.Ack(session="7ZK3M9QP", next=0, parts=2),
     "Note": c.Note(text="Grüße", step=3, branch=1),
     "Noted": e.Noted(
         t_ns=123_456_789,

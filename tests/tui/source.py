@@ -165,7 +165,7 @@ class FakeSource:
         """Answer what was held back."""
         self._answers.set()
 
-    def follow(self, session: str, start: int = 0) -> None:
+    def follow(self, session: str, start: int = 0, *, snapshot: bool = False) -> None:
         self.followed[session] = start
         self.flush()
 
