@@ -17,7 +17,7 @@ import msgspec
 from engine_daemon import __version__
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.link import FORGOTTEN, Link, check_message, exit_of, not_sent
-from engine_daemon.lookup import no_daemon, read_connection
+from engine_daemon.lookup import endpoint_of, no_daemon
 from engine_daemon.paths import Paths, name_option
 from engine_daemon.protocol import codec
 from engine_daemon.protocol import commands as cmd
@@ -135,8 +135,7 @@ class DaemonClient:
         return self._link is not None
 
     async def _attach(self) -> None:
-        connection = read_connection(self._paths)
-        link = Link(str(connection["viewers"]), self._received)
+        link = Link(endpoint_of(self._paths), self._received)
         try:
             await link.connected(CONNECT_S)
             hello = cmd.Hello(

@@ -23,12 +23,15 @@ CONFIG_FILE: Final = "config.toml"
 class DaemonOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of one daemon, kept in its state directory for `restart`.
 
-    `idle_exit_s` None = never. `implicit`: started by opening a screen or a run.
+    `idle_exit_s` None = never. `implicit`: started by opening a screen or a run. `share`: who else
+    may watch, `share_control`: command, as typed.
     """
 
     engine: EngineOptions = EngineOptions()
     idle_exit_s: float | None = None
     implicit: bool = False
+    share: str = ""
+    share_control: str = ""
 
     def save(self, path: Path) -> None:
         """Write the file beside and rename it into place, 0600."""
@@ -64,6 +67,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     idle_exit_s: float | None = None
     verify: bool | None = None
     plain_engine: bool | None = None
+    share: str | None = None
+    share_control: str | None = None
 
     def given(self) -> dict[str, object]:
         """The fields that were asked for."""
@@ -76,14 +81,19 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
     def applied_to(self, options: DaemonOptions) -> DaemonOptions:
         """`options` with everything asked for put in."""
-        engine = {k: v for k, v in self.given().items() if k != "idle_exit_s"}
+        engine = self.given()
+        engine.pop("idle_exit_s", None)
+        sharing = {key: engine.pop(key) for key in ("share", "share_control") if key in engine}
         if "engine" in engine:
             engine["backend"] = engine.pop("engine")
         idle = options.idle_exit_s
         if self.idle_exit_s is not None:
             idle = None if math.isinf(self.idle_exit_s) else self.idle_exit_s
         return msgspec.structs.replace(
-            options, engine=msgspec.structs.replace(options.engine, **engine), idle_exit_s=idle
+            options,
+            engine=msgspec.structs.replace(options.engine, **engine),
+            idle_exit_s=idle,
+            **sharing,
         )
 
 

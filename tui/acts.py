@@ -5,7 +5,7 @@ Knows commands as the log has them; no widgets.
 
 from typing import Final
 
-from engine_daemon.protocol.events import Commanded
+from engine_daemon.protocol.events import Commanded, Noted
 from tui.text import SafeText, clip, show_text
 
 _WHO_CELLS: Final = 24
@@ -28,12 +28,14 @@ def who_text(who: str) -> SafeText:
     return clip(show_text(who), _WHO_CELLS)
 
 
-def act_text(act: Commanded) -> SafeText:
+def act_text(act: Commanded | Noted) -> SafeText:
     """Who, and what."""
     return SafeText(f"{who_text(act.who)}: {_what(act)}")
 
 
-def _what(act: Commanded) -> str:
+def _what(act: Commanded | Noted) -> str:
+    if isinstance(act, Noted):
+        return f"note {clip(show_text(act.text), _TEXT_CELLS)}"
     match act.op:
         case "run_to":
             return "run" if act.goal is None else f"step to {act.goal}"

@@ -34,6 +34,7 @@ class Group(Flag):
     YES = auto()
     LINES = auto()
     REVISION = auto()
+    SHARE = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +103,8 @@ class Given:
     keep: bool = False
     session: str | None = None
     observe: bool = False
+    share: str | None = None
+    share_control: str | None = None
     who: str | None = None
     token_id: int | None = None
     text: str | None = None
@@ -213,6 +216,8 @@ OPTIONS: Final = (
     Option("--json", _G.JSON, "one JSON object a line"),
     Option("--echo", _G.RUN, "print the prompt first"),
     Option("--keep", _G.RUN, "leave the session open at the end"),
+    Option("--share", _G.SHARE, "who else may watch: alice,bob or @group", "WHO", check.accounts),
+    Option("--share-control", _G.SHARE, "who else may command", "WHO", check.accounts),
     Option("--session", _G.ATTACH, "which session", "ID"),
     Option("--observe", _G.ATTACH, "only watch: change nothing"),
     Option("--id", _G.FORCE, "the token's id", "ID", check.whole(0, 2**32 - 1)),

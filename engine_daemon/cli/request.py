@@ -45,6 +45,8 @@ def asked(given: Given, *, max_context: int | None = None) -> Asked:
         plain_engine=given.plain_engine or None,
         max_context=max_context,
         idle_exit_s=given.idle_exit,
+        share=given.share,
+        share_control=given.share_control,
     )
 
 

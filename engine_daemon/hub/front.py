@@ -5,6 +5,7 @@ Hands commands to `control` and reads to the engine side; the loop and the daemo
 """
 
 import logging
+import os
 import time
 from collections.abc import Callable
 from typing import Final
@@ -18,6 +19,7 @@ from engine_daemon.hub.late import LateJoiners
 from engine_daemon.hub.lease import Leases
 from engine_daemon.hub.orders import Orders
 from engine_daemon.hub.sessions import SessionStore
+from engine_daemon.hub.sharing import Sharing, check_own_peer, peer_uid
 from engine_daemon.hub.socket_path import bind_private, viewer_socket
 from engine_daemon.hub.viewers import QUIET_S, SILENT_S, Following, Viewer
 from engine_daemon.hub.workers import EngineSide
@@ -48,11 +50,18 @@ class Front:
         engine: EngineSide,
         state: Callable[[], State],
         changed: Callable[[], None],
+        sharing: Sharing,
     ) -> None:
         self.epoch = epoch
-        self.socket = viewer_socket(context)
+        self._sharing = sharing
+        self._open = False
+        self.socket = viewer_socket(context, sharing.uids)
         self._path = paths.viewer_socket
         self.bind()
+        if sharing.on:
+            check_own_peer(context, self.socket, self._path)
+        self._open = sharing.on
+        self._let_in()
         self.viewers: dict[bytes, Viewer] = {}
         self.leases = Leases(changed)
         self._orders = Orders(epoch, store, engine, self.leases, self._tell, changed)
@@ -70,6 +79,12 @@ class Front:
     def bind(self) -> None:
         """Listen at the socket's path; again when it was cleaned away."""
         bind_private(self.socket, self._path)
+        self._let_in()
+
+    def _let_in(self) -> None:
+        """Others may connect once it is known that they can be told from us."""
+        if self._open:
+            os.chmod(self._path, 0o666)
 
     @property
     def stop_asked(self) -> bool:
@@ -114,18 +129,29 @@ class Front:
         """Handle what lies at the socket."""
         for _ in range(RECEIVE_AT_ONCE):
             try:
-                route, *frames = self.socket.recv_multipart(zmq.NOBLOCK)
+                uid, route, frames = self._receive_one()
             except zmq.Again:
                 return
+            if uid is None or uid not in self._sharing.uids:
+                continue
             number = None
             try:
                 envelope, body = open_envelope(frames)
                 number = envelope.id
-                self._handle(route, envelope, body)
+                self._handle(route, uid, envelope, body)
             except WireError as error:
                 self._complain(route, error, number)
 
-    def _handle(self, route: bytes, envelope: Envelope, body: bytes) -> None:
+    def _receive_one(self) -> tuple[int | None, bytes, list[bytes]]:
+        """Who sent it (told by the system where others may), its route, its frames."""
+        if not self._sharing.on:
+            route, *frames = self.socket.recv_multipart(zmq.NOBLOCK)
+            return self._sharing.own, route, frames
+        parts = self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
+        raw = [part.bytes for part in parts]
+        return peer_uid(parts[-1]), raw[0], raw[1:]
+
+    def _handle(self, route: bytes, uid: int, envelope: Envelope, body: bytes) -> None:
         kind = cmd.FROM_VIEWER.get(envelope.t)
         if kind is None:
             raise WireError("bad_frames", f"unknown message {envelope.t[:40]!r}")
@@ -135,27 +161,28 @@ class Front:
         message = decode_body(body, kind)
         now = time.monotonic()
         viewer = self.viewers.get(route)
+        if viewer is not None and viewer.uid != uid:
+            raise WireError("bad_frames", "this connection is another user's")
         if viewer is None and not isinstance(message, cmd.Hello):
             raise WireError("no_hello", "say hello first")
         if viewer is not None:
             viewer.heard = now
             if envelope.t in ("cmd", "ask", "lease", "hello") and not viewer.allow(now):
                 raise WireError("slow_down", "too many requests, 100 a second are served")
-        self._dispatch(route, viewer, envelope, message, len(body), now)
+        if isinstance(message, cmd.Hello):
+            self._hello(route, uid, envelope, message, now)
+        else:
+            assert viewer is not None
+            self._dispatch(viewer, envelope, message, len(body), now)
 
     def _dispatch(
         self,
-        route: bytes,
-        viewer: Viewer | None,
+        viewer: Viewer,
         envelope: Envelope,
         message: cmd.Message,
         size: int,
         now: float,
     ) -> None:
-        if isinstance(message, cmd.Hello):
-            self._hello(route, envelope, message, now)
-            return
-        assert viewer is not None
         match message:
             case cmd.Cmd():
                 if size > codec.BODY_LIMIT and not isinstance(message.do, _LARGE):
@@ -179,7 +206,9 @@ class Front:
                 self.leases.heard(viewer.id, now)
                 self._send(viewer, self._pong(viewer), re=envelope.id)
 
-    def _hello(self, route: bytes, envelope: Envelope, hello: cmd.Hello, now: float) -> None:
+    def _hello(
+        self, route: bytes, uid: int, envelope: Envelope, hello: cmd.Hello, now: float
+    ) -> None:
         if not hello.min <= codec.MAJOR <= hello.max:
             refuse = cmd.Refuse(
                 code="version",
@@ -193,8 +222,9 @@ class Front:
             route=route,
             who=hello.who[:64],
             client=hello.client[:64],
-            role="observer" if hello.want == "observe" else "controller",
+            role=self._sharing.role(uid, hello.want),
             heard=now,
+            uid=uid,
             refilled=now,
         )
         self._resume(viewer, hello.resume)

@@ -19,6 +19,7 @@ from engine_daemon.hub.durability import Syncer
 from engine_daemon.hub.front import Front
 from engine_daemon.hub.home import Home
 from engine_daemon.hub.sessions import SessionStore
+from engine_daemon.hub.sharing import Sharing
 from engine_daemon.hub.workers import EngineSide
 from engine_daemon.paths import Paths
 from engine_daemon.protocol import commands as cmd
@@ -39,7 +40,7 @@ _log = logging.getLogger(__name__)
 class Hub:
     """Everything that lives as long as the daemon. `run` returns the exit code."""
 
-    def __init__(self, paths: Paths, options: DaemonOptions, home: Home) -> None:
+    def __init__(self, paths: Paths, options: DaemonOptions, home: Home, sharing: Sharing) -> None:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._options = options
         self._home = home
@@ -57,6 +58,7 @@ class Hub:
             self._engine,
             self._state,
             self._state_changed,
+            sharing,
         )
         self._state_dirty = False
         self._state_sent = 0.0

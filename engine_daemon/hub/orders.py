@@ -5,6 +5,7 @@ command it `lease`'s. Knows no sockets.
 """
 
 import contextlib
+import os
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
@@ -83,6 +84,8 @@ class Orders:
             raise Rejected("stale", "the daemon was restarted since", "Attach again")
         seats, do = self._engine.seats, message.do
         match do:
+            case cmd.StopDaemon() if viewer.uid != os.getuid():
+                raise Rejected("observer", "only the daemon's own user may stop it")
             case cmd.StopDaemon():
                 self.stop_asked = True
                 return None, 0

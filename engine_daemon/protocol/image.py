@@ -71,7 +71,7 @@ class KnownImage(Record, frozen=True, kw_only=True):
     watch: ev.WatchSet | None = None
     fired: list[tuple[int, int]] = msgspec.field(default_factory=list)
     notes: list[ev.Noted] = msgspec.field(default_factory=list)
-    acts: list[ev.Commanded] = msgspec.field(default_factory=list)
+    acts: list[ev.Commanded | ev.Noted] = msgspec.field(default_factory=list)
     running: bool = False
     predicted_once: bool = False
     scored: ev.PromptScored | None = None

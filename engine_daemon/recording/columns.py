@@ -182,6 +182,7 @@ class Columns(Known):
                     self._read = None
             case Noted():
                 self.notes.append(event)
+                self.acts.append(event)
             case Recomputed():
                 pass
             case Closed():

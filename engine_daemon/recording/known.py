@@ -56,7 +56,7 @@ class Known(Paths):
         self.watch: WatchSet | None = None
         self.fired: list[tuple[int, int]] = []
         self.notes: list[Noted] = []
-        self.acts: deque[Commanded] = deque(maxlen=ACTS_KEPT)
+        self.acts: deque[Commanded | Noted] = deque(maxlen=ACTS_KEPT)
         self._running = False
         self._predicted_once = False
         self._prompt_tokens: list[PromptToken] | None = None

@@ -84,6 +84,7 @@ def test_hand_over_pause_and_detach_by_keys(place: Place) -> None:
         ann.until("NOTE")
         ann.press("why this one?", "enter")
         ann.until(lambda picture: "NOTE ─" not in picture)
+        eve.screen.until("ann: note why this one?")
         eve.screen.press("'")
         eve.screen.until("why this one?")
         eve.screen.press("escape")
@@ -115,3 +116,31 @@ def test_a_screen_that_is_killed_loses_its_lease_in_time(place: Place) -> None:
         wait_for(lambda: place.status()["sessions"][0]["holder"] is None)
     session = place.status()["sessions"][0]["session"]
     assert "at step 1" in place.run("step", session).out.decode()
+
+
+def test_a_daemon_is_attached_to_by_its_socket(place: Place) -> None:
+    place.run("daemon", "start", *SCRIPTED)
+    place.run("run", "--steps", "2", "--keep", "Hello there")
+    (connection,) = place.connections()
+    where = str(connection["viewers"])
+    with place.terminal("attach", where) as screen:
+        screen.until("Hello␣there")
+        screen.press("q")
+        assert f"attach {where} --session" in screen.finish().replace("\n", "").replace("  ", "")
+    with place.terminal("attach", "no-such-user/lab") as screen:
+        assert "there is no user 'no-such-user'" in screen.finish(2)
+    with place.terminal("attach", f"{where}.not") as screen:
+        assert "no daemon can be reached" in screen.finish(4)
+
+
+def test_a_daemon_in_a_folder_of_ones_own_is_not_shared(place: Place) -> None:
+    done = place.run("daemon", "start", *SCRIPTED, "--share", "nobody", code=4)
+    assert "keeps other users out" in done.err
+    assert "--share takes" in place.run("daemon", "start", "--share", "a b", code=2).err
+    (place.root / "run").chmod(0o711)
+    place.root.chmod(0o711)
+    started = place.run("daemon", "start", *SCRIPTED, "--share", "nobody").err
+    assert "shared: nobody may watch" in started
+    assert place.status()["viewers"] == []
+    place.run("daemon", "restart", "--share", "")
+    assert not [path for path in (place.root / "run").iterdir() if path.stat().st_mode & 0o077]
