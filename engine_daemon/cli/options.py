@@ -85,6 +85,7 @@ class Given:
     candidates: int | None = None
     no_kv_cache: bool = False
     score_prompt: bool = False
+    private: bool = False
     chat: bool = False
     raw: bool = False
     system: str | None = None
@@ -188,6 +189,7 @@ OPTIONS: Final = (
     ),
     Option("--no-kv-cache", _G.SESSION, "every step re-reads everything"),
     Option("--score-prompt", _G.SESSION, "also how likely each token of the prompt was"),
+    Option("--private", _G.SESSION, "keep no recording once the session is closed"),
     Option("--chat", _G.SESSION, "apply the model's chat template"),
     Option("--raw", _G.SESSION, "the prompt as it is (default)"),
     Option("--system", _G.SESSION, "system message for the template", "TEXT", _utf8_or_empty),

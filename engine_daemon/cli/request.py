@@ -101,6 +101,7 @@ def open_command(given: Given, prompt: PromptSpec, *, run: bool) -> Open:
         max_steps=given.steps,
         limit_tokens=given.max_context,
         score_prompt=given.score_prompt,
+        private=given.private,
         run_to=None if run and given.steps != 0 else 0,
         until=conditions(given),
         watch=watched(given),

@@ -114,6 +114,7 @@ def open_session(
             run_to=command.run_to,
             wanted=wanted if wanted != Wanted() else None,
             score_prompt=command.score_prompt,
+            private=command.private,
             **stamp(cause),
         )
     )

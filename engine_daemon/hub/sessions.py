@@ -135,7 +135,13 @@ class Session:
         return self._syncer.durable(self.id)
 
     def close(self, by: str, now: float, cause: bytes | None = None) -> None:
-        """Write `Closed`; the log stays readable until `release`."""
+        """Write `Closed`; the log stays readable until `release`.
+
+        A private one is taken out of the folder first: a daemon killed meanwhile leaves none.
+        """
+        limits = self.columns.limits
+        if limits is not None and limits.private and by in HISTORY:
+            self.log.path.unlink(missing_ok=True)
         self.append(ev.Closed(count=self.log.head, by=by, **stamp(cause)))
         self.closed_at = now
 

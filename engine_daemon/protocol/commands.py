@@ -41,7 +41,8 @@ class Open(Command, frozen=True, kw_only=True, tag="open"):
     """Open a session. `run_to` 0 stops at the first distribution, None runs until it ends.
 
     `until` are stop conditions, joined by or, numbered from 1; `watch` texts of tokens whose
-    numbers every step carries; `timeout_s` pauses it so long after it was accepted.
+    numbers every step carries; `timeout_s` pauses it so long after it was accepted. `private`: the
+    daemon keeps no recording once it is closed.
     """
 
     prompt: PromptSpec
@@ -56,6 +57,7 @@ class Open(Command, frozen=True, kw_only=True, tag="open"):
     watch: list[bytes] = msgspec.field(default_factory=list)
     timeout_s: float | None = None
     score_prompt: bool = False
+    private: bool = False
 
 
 class RunTo(Command, frozen=True, kw_only=True, tag="run_to"):

@@ -82,11 +82,9 @@ class EngineLost(Event, frozen=True, kw_only=True, tag="EngineLost"):
 
 
 class SessionSet(Event, frozen=True, kw_only=True, tag="SessionSet"):
-    """What belongs to the session and not to the daemon; logged once at opening.
-
-    `prompt` as it was given, so that a daemon killed before `PromptSet` can tokenise it again;
-    `run_to` what the opening command wanted; `wanted` its conditions and watch list.
-    """
+    """What belongs to the session and not to the daemon; logged once at opening. `run_to`, and
+    `wanted` (conditions, watch list) as opened. `prompt` as given, for a daemon that was killed
+    before `PromptSet`. `private`: no log is left once it is closed."""
 
     candidates: int
     cache_mode: Literal["kv", "none"]
@@ -96,6 +94,7 @@ class SessionSet(Event, frozen=True, kw_only=True, tag="SessionSet"):
     run_to: int | None = 0
     wanted: Wanted | None = None
     score_prompt: bool = False
+    private: bool = False
 
 
 class PromptSet(Event, frozen=True, kw_only=True, tag="PromptSet"):

@@ -7,6 +7,7 @@ import msgspec
 from engine_daemon.protocol import commands as c
 from engine_daemon.protocol import events as e
 from engine_daemon.protocol import state as s
+from engine_daemon.protocol import values as v
 from engine_daemon.protocol import viewing as g
 
 _CMD: Final = bytes(range(16))
@@ -24,6 +25,16 @@ VIEWING_SAMPLES: Final[dict[str, msgspec.Struct]] = {
         sessions=["7ZK3M9QP"],
         holds=["7ZK3M9QP"],
         uid=1001,
+    ),
+    "Open-private": c.Open(prompt=v.PromptSpec(text=b"Hello"), private=True),
+    "SessionSet-private": e.SessionSet(
+        t_ns=1,
+        wall_ns=1,
+        candidates=20,
+        cache_mode="kv",
+        limit_tokens=None,
+        max_steps=None,
+        private=True,
     ),
     "Snapshot": g.Snapshot(session="7ZK3M9QP", seq=900, part=1, parts=3, columns=b"abc"),
     "Ack-snapshot": c.Ack(session="7ZK3M9QP", next=0, parts=2),
