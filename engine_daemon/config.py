@@ -18,18 +18,22 @@ from engine_daemon.paths import Paths, check_name, paths_for, read_regular
 from engine_daemon.protocol.worker import EngineOptions
 
 CONFIG_FILE: Final = "config.toml"
+IDLE_CACHE_S: Final = 1800.0
+"""A session that stands and that nobody looks at gives its cache back after so long."""
 
 
 class DaemonOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of one daemon, kept in its state directory for `restart`.
 
     `idle_exit_s` None = never. `implicit`: started by opening a screen or a run. `share`: who else
-    may watch, `share_control`: command, as typed.
+    may watch, `share_control`: command, as typed. `idle_cache_s`: when caches of
+    sessions that nobody looks at are given back.
     """
 
     engine: EngineOptions = EngineOptions()
     idle_exit_s: float | None = None
     implicit: bool = False
+    idle_cache_s: float = IDLE_CACHE_S
     share: str = ""
     share_control: str = ""
 

@@ -18,6 +18,7 @@ from engine_daemon.config import DaemonOptions
 from engine_daemon.hub.durability import Syncer
 from engine_daemon.hub.front import Front
 from engine_daemon.hub.home import Home
+from engine_daemon.hub.idle import give_back
 from engine_daemon.hub.sessions import SessionStore
 from engine_daemon.hub.sharing import Sharing
 from engine_daemon.hub.workers import EngineSide
@@ -137,7 +138,10 @@ class Hub:
                 self._state_changed()
         self._engine.check_templates(now)
         self._front.probe(now)
-        self._store.forget_closed(self._front.followed(), now, KEEP_CLOSED_S)
+        followed = self._front.followed()
+        if give_back(self._store, self._engine.seats, followed, now, self._options.idle_cache_s):
+            self._state_changed()
+        self._store.forget_closed(followed, now, KEEP_CLOSED_S)
         self._idle_exit(now)
 
     def _come_back(self) -> None:

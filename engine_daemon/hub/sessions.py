@@ -64,7 +64,7 @@ class Session:
     whom, the command) that it is to be closed as soon as it stands; `stalled` why the log could
     not be written. `unresolved` are conditions to be turned into tokens, `resolving` while that
     goes on. `timed`: its time limit was set, `deadline` when it ends, `timed_out` that it ended
-    before the first distribution.
+    before the first distribution. `used`: when it last had an event or a viewer.
     """
 
     def __init__(self, session: str, log: LogWriter, columns: Columns, syncer: Syncer) -> None:
@@ -86,6 +86,7 @@ class Session:
         self.timed = False
         self.timed_out = False
         self.deadline: float | None = None
+        self.used = time.monotonic()
         self._syncer = syncer
 
     @property
@@ -107,6 +108,7 @@ class Session:
         """Log an event and fold it; `LogFull` when the disk refuses, and nothing changed."""
         seq = self.log.append(packed)
         event = self.columns.apply(seq, packed)
+        self.used = time.monotonic()
         self._syncer.mark(self.id, self.log)
         return event
 

@@ -31,6 +31,9 @@ CAPS: Final = (
     "conditions",
     "set_watch",
     "ask.condition",
+    "lease",
+    "snapshot",
+    "note",
 )
 
 M = TypeVar("M", bound=Message)

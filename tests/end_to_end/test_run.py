@@ -279,6 +279,7 @@ def test_somebody_takes_another_branch_and_comes_back(place: Place) -> None:
     run = place.start("run", *SLOW, "--json", *SHORT, "--steps", "60", "Hello")
     session = run.until("step", 4)["session"]
     place.run("pause", session)
+    run.said("the run waits")  # it has given its lease back
     at = place.session(session)["place"]["step"]
     with place.terminal("attach", "--session", session) as screen:
         screen.until(f"step {at} pending")
