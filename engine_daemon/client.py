@@ -16,14 +16,14 @@ import msgspec
 
 from engine_daemon import __version__
 from engine_daemon.errors import Exit, InspectError
-from engine_daemon.link import FORGOTTEN, Link, exit_of, not_sent
-from engine_daemon.lookup import no_daemon, read_connection
+from engine_daemon.link import FORGOTTEN, Link, check_message, exit_of, not_sent
+from engine_daemon.lookup import endpoint_of, no_daemon
 from engine_daemon.paths import Paths, name_option
 from engine_daemon.protocol import codec
 from engine_daemon.protocol import commands as cmd
-from engine_daemon.protocol.codec import WireError, seal
 from engine_daemon.protocol.reads import AnyAsk
 from engine_daemon.protocol.state import State
+from engine_daemon.protocol.viewing import LeaseWord
 
 CONNECT_S: Final = 3.0
 REPLY_S: Final = 5.0
@@ -49,7 +49,7 @@ class LinkUp(msgspec.Struct, frozen=True):
     restarted: bool
 
 
-Update = cmd.StateMessage | cmd.Batch | LinkLost | LinkUp
+Update = cmd.StateMessage | cmd.Batch | cmd.Snapshot | cmd.Lost | LinkLost | LinkUp
 
 
 def default_who() -> str:
@@ -89,6 +89,8 @@ class DaemonClient:
         self._link: Link | None = None
         self._welcome: cmd.Welcome | None = None
         self._following: dict[str, int] = {}
+        self._leases: dict[str, int] = {}
+        self._parts: dict[str, list[bytes]] = {}
         self._queue: list[Update] = []
         self._arrived = asyncio.Event()
         self._failure: InspectError | None = None
@@ -111,6 +113,7 @@ class DaemonClient:
             if self._keeper is not None:
                 self._keeper.cancel()
                 await asyncio.gather(self._keeper, return_exceptions=True)
+            self._give_back()
         finally:
             self._detach("detached")
 
@@ -132,8 +135,7 @@ class DaemonClient:
         return self._link is not None
 
     async def _attach(self) -> None:
-        connection = read_connection(self._paths)
-        link = Link(str(connection["viewers"]), self._received)
+        link = Link(endpoint_of(self._paths), self._received)
         try:
             await link.connected(CONNECT_S)
             hello = cmd.Hello(
@@ -143,6 +145,7 @@ class DaemonClient:
                 client=f"{self._client} {__version__}",
                 who=self._who,
                 want="observe" if self._observe else "control",
+                resume=None if self._welcome is None else self._welcome.viewer,
             )
             check_message(hello)
             answer = await link.request(hello, CONNECT_S)
@@ -167,9 +170,20 @@ class DaemonClient:
                 code=answer.code,
             )
         assert isinstance(answer, cmd.Welcome)
+        if self._welcome is None or answer.viewer != self._welcome.viewer:
+            self._leases.clear()
         self._welcome, self._state, self._link = answer, answer.state, link
         for session, start in self._following.items():
             self._subscribe(session, start)
+
+    def _give_back(self) -> None:
+        """Whoever leaves leaves nothing behind that others would have to wait for."""
+        if self._link is not None:
+            for session, number in self._leases.items():
+                release = cmd.Lease(
+                    cmd=os.urandom(16), session=session, do="release", lease_no=number
+                )
+                self._link.send(release, session)
 
     def _detach(self, reason: str) -> None:
         link, self._link = self._link, None
@@ -210,15 +224,47 @@ class DaemonClient:
 
         Raises InspectError when it is rejected or the daemon cannot be reached; `code` says why.
         """
-        message = cmd.Cmd(cmd=os.urandom(16), epoch=self.welcome.ep, do=do, session=session, at=at)
+        message = cmd.Cmd(
+            cmd=os.urandom(16),
+            epoch=self.welcome.ep,
+            do=do,
+            session=session,
+            lease_no=self._leases.get(session or "", 0),
+            at=at,
+        )
+        return await self._ask_for(message, session)
+
+    async def lease(self, do: LeaseWord, session: str) -> cmd.Reply:
+        """Acquire, renew, release or take the right to command a session. It is kept alive while
+        this client is attached, and given back when it leaves. Raises as `command` does."""
+        number = self._leases.get(session, 0)
+        message = cmd.Lease(cmd=os.urandom(16), session=session, do=do, lease_no=number)
+        reply = await self._ask_for(message, session)
+        if do == "release":
+            self._leases.pop(session, None)
+        return reply
+
+    def holds(self, session: str | None) -> bool:
+        """This client has the lease of the session, as far as it knows."""
+        number = self._leases.get(session or "", 0)
+        known = next((s for s in self._state.sessions if s.session == session), None)
+        if not number or known is None or known.lease_no < number:  # the state comes a bit later
+            return number > 0
+        return known.lease_no == number and known.holder is not None
+
+    async def _ask_for(self, message: cmd.Cmd | cmd.Lease, session: str | None) -> cmd.Reply:
         reply = await self._request(message, cmd.Reply, session, REPLY_S)
         if reply.status == "rejected":
+            if reply.code in ("stale", "no_lease") and reply.at is None and session is not None:
+                self._leases.pop(session, None)
             raise InspectError(
                 reply.message or reply.code,
                 reply.hint,
                 exit_code=exit_of(reply.code),
                 code=reply.code,
             )
+        if reply.lease_no and reply.session is not None:
+            self._leases[reply.session] = reply.lease_no
         return reply
 
     async def ask(self, ask: AnyAsk, session: str | None = None) -> cmd.Answer:
@@ -252,20 +298,30 @@ class DaemonClient:
 
     # Following --------------------------------------------------------------------------------
 
-    def follow(self, session: str, start: int = 0) -> None:
-        """Have the session's events from `start` on come out of `updates`."""
+    def follow(self, session: str, start: int = 0, *, snapshot: bool = False) -> None:
+        """Have the session's events from `start` on come out of `updates`.
+
+        `snapshot`: a long log may begin with one `Snapshot`, whole (`Columns.of` its bytes), and
+        then the events after it.
+        """
         self._following[session] = start
+        self._parts.pop(session, None)
+        if snapshot and start == 0:
+            self._parts[session] = []
         self._subscribe(session, start)
 
     def unfollow(self, session: str) -> None:
         """Stop that."""
         self._following.pop(session, None)
+        self._parts.pop(session, None)
         if self._link is not None:
             self._link.send(cmd.Unsub(session=session))
 
     def _subscribe(self, session: str, start: int) -> None:
         if self._link is not None:
-            self._link.send(cmd.Sub(session=session, start=start, win_bytes=WINDOW_BYTES))
+            late = session in self._parts
+            sub = cmd.Sub(session=session, start=start, win_bytes=WINDOW_BYTES, snapshot=late)
+            self._link.send(sub)
 
     async def updates(self) -> AsyncIterator[list[Update]]:
         """Everything that came since the last turn, in order.
@@ -296,11 +352,33 @@ class DaemonClient:
                 self._put(message)
             case cmd.Batch():
                 self._batch(message)
+            case cmd.Snapshot():
+                self._snapshot(message)
+            case cmd.Lost(session=session):
+                self._leases.pop(session, None)
+                self._put(message)
             case cmd.ErrorMessage(code="no_hello"):
                 if self._link is not None:
                     self._link.fail(FORGOTTEN)
             case _:
                 pass
+
+    def _snapshot(self, message: cmd.Snapshot) -> None:
+        """A part; the whole goes out when the last one is there."""
+        parts = self._parts.get(message.session)
+        if parts is None or self._link is None:
+            return
+        if message.part == 0:
+            parts.clear()
+        if message.part != len(parts):
+            return
+        parts.append(message.columns)
+        self._link.send(cmd.Ack(session=message.session, next=0, parts=len(parts)))
+        if len(parts) == message.parts:
+            del self._parts[message.session]
+            self._following[message.session] = message.seq
+            whole = msgspec.structs.replace(message, part=0, parts=1, columns=b"".join(parts))
+            self._put(whole)
 
     def _batch(self, batch: cmd.Batch) -> None:
         expected = self._following.get(batch.session)
@@ -310,25 +388,9 @@ class DaemonClient:
             self._subscribe(batch.session, expected)
             return
         self._following[batch.session] = batch.to
+        self._parts.pop(batch.session, None)
         self._put(batch)
 
     def _put(self, update: Update) -> None:
         self._queue.append(update)
         self._arrived.set()
-
-
-def check_message(message: cmd.Message, session: str | None = None) -> None:
-    """Raise InspectError for what the wire cannot carry, or the daemon would not understand."""
-    try:
-        body = seal(message, session=session)[2]
-        codec.decode_body(body, type(message))
-    except (OverflowError, TypeError, ValueError, WireError) as error:
-        raise InspectError(f"this cannot be asked of a daemon: {error}", code="bad_arg") from None
-    size = len(body)
-    if size > codec.TEXT_LIMIT:
-        limit = codec.TEXT_LIMIT // (1024 * 1024)
-        raise InspectError(
-            f"the prompt is {size / 1e6:.1f} MB, the limit is {limit} MiB",
-            "Use a shorter one",
-            code="too_big",
-        )

@@ -18,17 +18,24 @@ from engine_daemon.paths import Paths, check_name, paths_for, read_regular
 from engine_daemon.protocol.worker import EngineOptions
 
 CONFIG_FILE: Final = "config.toml"
+IDLE_CACHE_S: Final = 1800.0
+"""A session that stands and that nobody looks at gives its cache back after so long."""
 
 
 class DaemonOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of one daemon, kept in its state directory for `restart`.
 
-    `idle_exit_s` None = never. `implicit`: started by opening a screen or a run.
+    `idle_exit_s` None = never. `implicit`: started by opening a screen or a run. `share`: who else
+    may watch, `share_control`: command, as typed. `idle_cache_s`: when caches of
+    sessions that nobody looks at are given back.
     """
 
     engine: EngineOptions = EngineOptions()
     idle_exit_s: float | None = None
     implicit: bool = False
+    idle_cache_s: float = IDLE_CACHE_S
+    share: str = ""
+    share_control: str = ""
 
     def save(self, path: Path) -> None:
         """Write the file beside and rename it into place, 0600."""
@@ -64,6 +71,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     idle_exit_s: float | None = None
     verify: bool | None = None
     plain_engine: bool | None = None
+    share: str | None = None
+    share_control: str | None = None
 
     def given(self) -> dict[str, object]:
         """The fields that were asked for."""
@@ -83,7 +92,9 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     def applied_to(self, options: DaemonOptions) -> DaemonOptions:
         """`options` with everything asked for put in. Raises InspectError (exit 2) when devices and
         ranks do not fit: several devices mean one rank each."""
-        engine = {k: v for k, v in self.given().items() if k != "idle_exit_s"}
+        engine = self.given()
+        engine.pop("idle_exit_s", None)
+        sharing = {key: engine.pop(key) for key in ("share", "share_control") if key in engine}
         if "engine" in engine:
             engine["backend"] = engine.pop("engine")
         if self.device is not None and self.tp is None and ":" in self.device:
@@ -94,7 +105,10 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
         if self.idle_exit_s is not None:
             idle = None if math.isinf(self.idle_exit_s) else self.idle_exit_s
         return msgspec.structs.replace(
-            options, engine=msgspec.structs.replace(options.engine, **engine), idle_exit_s=idle
+            options,
+            engine=msgspec.structs.replace(options.engine, **engine),
+            idle_exit_s=idle,
+            **sharing,
         )
 
 

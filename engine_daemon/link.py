@@ -12,6 +12,7 @@ import zmq
 import zmq.utils.monitor
 
 from engine_daemon.errors import Exit, InspectError
+from engine_daemon.protocol import codec
 from engine_daemon.protocol import commands as cmd
 from engine_daemon.protocol.codec import WireError, decode_body, open_envelope, seal
 
@@ -179,3 +180,20 @@ def unconfirmed(reason: str) -> InspectError:
         exit_code=Exit.DAEMON,
         code="link_lost",
     )
+
+
+def check_message(message: cmd.Message, session: str | None = None) -> None:
+    """Raise InspectError for what the wire cannot carry, or the daemon would not understand."""
+    try:
+        body = seal(message, session=session)[2]
+        codec.decode_body(body, type(message))
+    except (OverflowError, TypeError, ValueError, WireError) as error:
+        raise InspectError(f"this cannot be asked of a daemon: {error}", code="bad_arg") from None
+    size = len(body)
+    if size > codec.TEXT_LIMIT:
+        limit = codec.TEXT_LIMIT // (1024 * 1024)
+        raise InspectError(
+            f"the prompt is {size / 1e6:.1f} MB, the limit is {limit} MiB",
+            "Use a shorter one",
+            code="too_big",
+        )

@@ -6,6 +6,7 @@ Reads files; opens no socket.
 import fcntl
 import json
 import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,25 @@ def read_connection(paths: Paths) -> dict[str, Any]:
         exit_code=Exit.DAEMON,
         code="no_answer",
     )
+
+
+def endpoint_of(paths: Paths) -> str:
+    """Where its viewers connect. Raises InspectError (exit 4) when there is nothing there."""
+    if paths.endpoint is None:
+        return str(read_connection(paths)["viewers"])
+    socket = paths.endpoint.removeprefix("ipc://")
+    try:
+        there = stat.S_ISSOCK(os.stat(socket).st_mode) and os.access(socket, os.W_OK)
+    except (OSError, ValueError):
+        there = False
+    if not there:
+        raise InspectError(
+            f"no daemon can be reached at {socket}",
+            "It does not run, or is not shared: its owner starts it with --share",
+            exit_code=Exit.DAEMON,
+            code="no_daemon",
+        )
+    return paths.endpoint
 
 
 def _is_connection(found: object) -> bool:

@@ -156,6 +156,14 @@ def plain(text: str) -> str:
     return text
 
 
+def accounts(text: str) -> str:
+    """Names of users, and of groups as @GROUP, separated by commas; whether there are such is
+    looked at where the daemon starts. The empty one: nobody."""
+    if text and not re.fullmatch(r"@?[\w.-]+(,@?[\w.-]+)*", text):
+        raise ValueError(f"takes alice,bob or @group, not {text!r}")
+    return text
+
+
 def utf8(text: str) -> str:
     """Any text that is UTF-8, the empty one excepted."""
     try:

@@ -7,10 +7,11 @@ import contextlib
 import errno
 import hashlib
 import os
+import pwd
 import re
 import socket
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -38,7 +39,7 @@ def check_name(name: str) -> str:
 
 def name_option(name: str) -> str:
     """` --name NAME` where that is needed, for commands written in hints."""
-    return "" if name == DEFAULT_NAME else f" --name {name}"
+    return "" if name == DEFAULT_NAME or "/" in name else f" --name {name}"
 
 
 def with_name(text: str, name: str) -> str:
@@ -66,6 +67,8 @@ class Paths:
     state: Path
     cache: Path
     config: Path
+    endpoint: str | None = None
+    """Of somebody else's daemon, of which nothing but the socket can be seen."""
 
     @property
     def viewer_socket(self) -> Path:
@@ -159,6 +162,23 @@ def paths_for(
     )
 
 
+def foreign(where: str) -> Paths:
+    """Somebody else's daemon: `user/NAME`, or `ipc://PATH` of its socket. Everything but the
+    socket is one's own. InspectError for a user or name that cannot be."""
+    own = paths_for()
+    if where.startswith("ipc://"):
+        return replace(own, name=where, endpoint=where)
+    user, _, name = where.partition("/")
+    try:
+        uid = pwd.getpwnam(user).pw_uid
+    except KeyError:
+        raise InspectError(
+            f"there is no user {user!r} on this machine", "attach takes NAME or USER/NAME"
+        ) from None
+    socket = Path(f"/tmp/llmi-{uid}") / short_hash(check_name(name)) / "v.sock"
+    return replace(own, name=where, endpoint=f"ipc://{socket}")
+
+
 def make_private(directory: Path) -> None:
     """Create `directory` 0700 if missing, and refuse one that is not ours alone.
 
@@ -204,6 +224,29 @@ def make_runtime(paths: Paths) -> None:
     if paths.runtime.parent == _default_runtime_base():
         make_private(paths.runtime.parent)
     make_private(paths.runtime)
+
+
+def let_through(paths: Paths) -> None:
+    """Let other users reach the sockets by their names (0711), after `make_runtime`.
+
+    Raises InspectError when a folder above, which somebody chose, keeps them out.
+    """
+    base = paths.runtime.parent
+    os.chmod(paths.runtime, 0o711)
+    if base == _default_runtime_base():
+        os.chmod(base, 0o711)
+    if not is_let_through(paths):
+        raise InspectError(
+            f"{base} keeps other users out: the daemon cannot be shared",
+            f"chmod o+x {base}, or start it without --share",
+            exit_code=Exit.DAEMON,
+        )
+
+
+def is_let_through(paths: Paths) -> bool:
+    """Other users can reach the sockets by their names."""
+    folders = (paths.runtime, *paths.runtime.parents)
+    return all(os.stat(folder).st_mode & 0o001 for folder in folders)
 
 
 def read_regular(path: Path) -> bytes:

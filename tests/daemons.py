@@ -139,8 +139,14 @@ class Watch:
         self.columns = Columns()
         self.events: list[tuple[int, bytes]] = []
         self._changed = asyncio.Condition()
-        client.follow(session)
+        self._follow()
         self._task = asyncio.create_task(self._run())
+
+    def _follow(self) -> None:
+        self.client.follow(self.session)
+
+    def _took(self, update: object) -> None:
+        """Something else than events."""
 
     async def _run(self) -> None:
         async for updates in self.client.updates():
@@ -149,6 +155,7 @@ class Watch:
                     if isinstance(update, cmd.Batch) and update.session == self.session:
                         self.columns.extend(update.ev)
                         self.events.extend(update.ev)
+                    self._took(update)
                 self._changed.notify_all()
 
     async def until(self, condition: Callable[[Columns], bool]) -> Columns:

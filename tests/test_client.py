@@ -2,9 +2,9 @@
 
 import pytest
 
-from engine_daemon.client import DaemonClient, check_message
+from engine_daemon.client import DaemonClient
 from engine_daemon.errors import InspectError
-from engine_daemon.link import FORGOTTEN, Link
+from engine_daemon.link import FORGOTTEN, Link, check_message
 from engine_daemon.paths import paths_for
 from engine_daemon.protocol import commands as cmd
 from engine_daemon.protocol.reads import AskStacks

@@ -1,4 +1,7 @@
-"""One row of the action table, and where its keys work. Knows names and words."""
+"""What an action of the screen is, and where its keys work.
+
+Knows names and words; the table is in `keymap`.
+"""
 
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -16,6 +19,9 @@ Scope = Literal[
     "branches",
     "text",
     "replay",
+    "viewers",
+    "note",
+    "notes",
 ]
 """Where an action's keys work: the whole main screen, a focused pane, or another screen."""
 
@@ -32,6 +38,9 @@ SCOPES: Final[dict[Scope, str]] = {
     "branches": "Branches",
     "text": "Force text",
     "replay": "In a replay",
+    "viewers": "Viewers",
+    "note": "Note",
+    "notes": "Notes",
 }
 
 

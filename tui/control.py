@@ -17,6 +17,7 @@ from engine_daemon.protocol.commands import (
     Force,
     ForceText,
     MeasureNaive,
+    Note,
     Open,
     Pause,
     RemoveCondition,
@@ -30,6 +31,7 @@ from engine_daemon.protocol.commands import (
 from engine_daemon.protocol.events import PromptSet, Stopped
 from engine_daemon.protocol.reads import AskCondition, AskEncode
 from engine_daemon.protocol.values import PromptSpec, Sampler
+from engine_daemon.protocol.viewing import LeaseWord
 from engine_daemon.recording.columns import Columns
 from tui.source import EventSource
 from tui.view import View
@@ -55,11 +57,15 @@ class Control:
         place = self._view.columns.place
         return At(branch=place.branch, step=place.step)
 
-    async def _send(self, do: AnyCommand, at: At | None = None) -> Reply:
+    def _check(self) -> None:
+        """Raise InspectError where nothing can be sent."""
         if self._observe:
             raise InspectError("this screen only observes", code="observer")
         if not self._view.link:
             raise InspectError("not sent: the daemon cannot be reached", code="no_daemon")
+
+    async def _send(self, do: AnyCommand, at: At | None = None) -> Reply:
+        self._check()
         return await self._source.command(do, session=self._view.session, at=at)
 
     def _need_session(self) -> None:
@@ -183,8 +189,7 @@ class Control:
 
     async def check_weights(self) -> None:
         """Have the parameters in memory summed."""
-        if not self._view.link:
-            raise InspectError("not sent: the daemon cannot be reached", code="no_daemon")
+        self._check()
         await self._source.command(CheckWeights())
 
     async def set_sampler(self, sampler: Sampler) -> None:
@@ -218,14 +223,25 @@ class Control:
 
     async def open(self, command: Open) -> str:
         """Open a session and give its name."""
-        if self._observe:
-            raise InspectError("this screen only observes", code="observer")
-        if not self._view.link:
-            raise InspectError("not sent: the daemon cannot be reached", code="no_daemon")
+        self._check()
         reply = await self._source.command(command)
         if reply.session is None:
             raise InspectError("the daemon opened no session", code="no_session")
         return reply.session
+
+    async def lease(self, do: LeaseWord, words: str) -> str:
+        """Hand the lease of the session on screen over; what to say when it is done."""
+        session = self._view.session
+        if session is None:
+            raise InspectError("no session yet", "ctrl+n opens one")
+        self._check()
+        self._owed = 0
+        await self._source.lease(do, session)
+        return words
+
+    async def note(self, text: str, branch: int, step: int) -> None:
+        """Write a note at a step."""
+        await self._send(Note(text=text, branch=branch, step=step))
 
     async def count_tokens(self, spec: PromptSpec) -> int:
         """How many tokens a prompt comes to."""
@@ -235,6 +251,5 @@ class Control:
 
     async def close(self, session: str) -> None:
         """Close a session; its recording stays."""
-        if self._observe:
-            raise InspectError("this screen only observes", code="observer")
+        self._check()
         await self._source.command(Close(), session=session)

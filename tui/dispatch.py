@@ -116,7 +116,7 @@ def _screen(parsed: "Parsed") -> int:
             prompt=prompt,
             open_command=command,
             session=session,
-            observe=False,
+            observe=given.observe,
             who=who(given),
             theme=target.theme,
         )

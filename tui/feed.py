@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from engine_daemon.errors import InspectError
 from engine_daemon.protocol.codec import WireError
-from engine_daemon.protocol.commands import Batch, StateMessage
+from engine_daemon.protocol.commands import Batch, Lost, Snapshot, StateMessage
 from engine_daemon.protocol.events import UnknownEvent
 from engine_daemon.protocol.reads import AskEvents
 from engine_daemon.recording.columns import Columns, GapError
@@ -70,7 +70,7 @@ class Feed:
         columns = self._sessions.setdefault(session, known or Columns())
         self._gone.clear()
         view.show(session, columns)
-        self._source.follow(session, columns.next)
+        self._source.follow(session, columns.next, snapshot=columns.next == 0)
         self.changed()
 
     async def run(self) -> None:
@@ -103,6 +103,11 @@ class Feed:
                 case Skipped(session=session, to=to):
                     if session in self._sessions:
                         self._sessions[session].skip(to)
+                case Snapshot():
+                    self._begin_late(update)
+                case Lost(session=session, by=by):
+                    if session == self._view.session:
+                        self._view.taken_by.append(by)
                 case LinkLost():
                     self._view.link, self._view.link_text = False, update.reason
                 case LinkUp():
@@ -112,6 +117,17 @@ class Feed:
                 self.changed()
                 await asyncio.sleep(0)
                 began = time.monotonic()
+
+    def _begin_late(self, snapshot: Snapshot) -> None:
+        """A long session, folded by the daemon; one that cannot be read is had event by event."""
+        try:
+            columns = Columns.of(snapshot.columns)
+        except WireError:
+            self._source.follow(snapshot.session)
+            return
+        self._sessions[snapshot.session] = columns
+        if snapshot.session == self._view.session:
+            self._view.show(snapshot.session, columns)
 
     def _extend(self, batch: Batch) -> None:
         columns = self._sessions.get(batch.session)

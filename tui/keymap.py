@@ -10,6 +10,7 @@ from textual.binding import Binding, BindingType
 from tui.action import SCOPES as SCOPES
 from tui.action import Action as Action
 from tui.action import Scope as Scope
+from tui.dialog_actions import DIALOG_ACTIONS
 from tui.replay_actions import REPLAY_ACTIONS
 
 ACTIONS: Final[tuple[Action, ...]] = (
@@ -91,6 +92,15 @@ ACTIONS: Final[tuple[Action, ...]] = (
     Action("reroll", ("R",), "re-roll", "Draw the step 1000 times (50R: 50) and count; no effect"),
     Action("sessions", ("t",), "sessions", "Choose another session", footer=10),
     Action(
+        "lease",
+        ("L",),
+        "lease",
+        "Take the right to command this session (from somebody: asks first), or give it back",
+    ),
+    Action("viewers", ("v",), "viewers", "Who is attached, and who did what"),
+    Action("note", ("m",), "note", "Write a note at the step under the cursor"),
+    Action("notes", ("apostrophe",), "notes", "All notes; enter goes to the step of one"),
+    Action(
         "measure_naive",
         ("N",),
         "no-cache cost",
@@ -166,113 +176,20 @@ ACTIONS: Final[tuple[Action, ...]] = (
     Action("tokens_down", ("pagedown",), "page down", "Cursor one page on", "tokens"),
     Action(
         "mode",
-        ("m",),
+        ("M",),
         "mode",
         "Plot a step's time, time so far, or tokens a second. The parts of the cost are least"
         " squares of a + b n, the curve between no-cache points of a + b n + c n²",
         "cost",
     ),
-    Action(
-        "open_session",
-        ("ctrl+s",),
-        "open",
-        "Open a session on this prompt, paused at its first distribution",
-        "prompt",
-        shown="^s",
-        footer=1,
-        priority=True,
-    ),
-    Action(
-        "cancel",
-        ("escape",),
-        "cancel",
-        "Back to the main screen",
-        "prompt",
-        shown="esc",
-        footer=3,
-    ),
-    Action(
-        "apply",
-        ("ctrl+s", "enter"),
-        "apply",
-        "Use this sampler from the pending step on",
-        "sampler",
-        shown="^s",
-        footer=1,
-        priority=True,
-    ),
-    Action(
-        "cancel",
-        ("escape",),
-        "cancel",
-        "Back to the main screen",
-        "sampler",
-        shown="esc",
-        footer=3,
-    ),
-    Action("stand", ("enter",), "go there", "To the highlighted branch", "branches", footer=1),
-    Action("cancel", ("escape", "q"), "cancel", "Stay", "branches", shown="esc", footer=2),
-    Action("append", ("enter",), "append", "Append the text", "text", footer=1, priority=True),
-    Action("cancel", ("escape",), "cancel", "Append nothing", "text", shown="esc", footer=2),
-    Action(
-        "attach",
-        ("enter",),
-        "open",
-        "Show the highlighted session",
-        "sessions",
-        footer=1,
-        palette=False,
-    ),
-    Action(
-        "close_session",
-        ("x",),
-        "close",
-        "Close the highlighted session; its recording stays",
-        "sessions",
-        footer=2,
-    ),
-    Action(
-        "cancel",
-        ("escape", "q"),
-        "cancel",
-        "Back to the main screen",
-        "sessions",
-        shown="esc",
-        footer=3,
-    ),
-    Action(
-        "add",
-        ("enter",),
-        "add",
-        "Stop where this condition becomes true",
-        "breakpoints",
-        shown="enter",
-        footer=1,
-    ),
-    Action(
-        "remove",
-        ("delete", "x"),
-        "remove",
-        "Remove the highlighted condition (tab goes to the list)",
-        "breakpoints",
-        shown="x",
-        footer=2,
-    ),
-    Action(
-        "cancel",
-        ("escape",),
-        "cancel",
-        "Back to the main screen",
-        "breakpoints",
-        shown="esc",
-        footer=3,
-    ),
+    *DIALOG_ACTIONS,
     *REPLAY_ACTIONS,
 )
 """The table. Other screens and panes have their own scope; a key is used once in a scope."""
 
 _DISPLAY: Final = {
     "question_mark": "?",
+    "apostrophe": "'",
     "colon": ":",
     "pageup": "PgUp",
     "pagedown": "PgDn",

@@ -1,4 +1,4 @@
-"""Steps of a path worth going to: where a condition was true, and where branches leave.
+"""Steps of a path worth going to: where a condition was true, where notes are and branches leave.
 
 Knows columns; moves nothing.
 """
@@ -14,6 +14,11 @@ def marks(columns: Columns) -> list[tuple[int, SafeText]]:
         condition = columns.conditions.get(number)
         source = f": {show_text(condition.source)}" if condition else ""
         found.append((step, SafeText(f"condition {number}{source}")))
+    found += [
+        (note.step, SafeText(f"note: {show_text(note.text)}"))
+        for note in columns.notes
+        if note.branch == columns.branch
+    ]
     found += [
         (one.step, SafeText(f"branch {one.id} leaves {one.parent}"))
         for one in columns.branches()

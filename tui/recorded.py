@@ -14,6 +14,7 @@ from engine_daemon.errors import Exit, InspectError
 from engine_daemon.protocol.commands import Answer, AnyCommand, At, Batch, Reply
 from engine_daemon.protocol.reads import AnyAsk, AskEvents
 from engine_daemon.protocol.state import EngineState, State
+from engine_daemon.protocol.viewing import LeaseWord
 from engine_daemon.recording.columns import Columns
 from engine_daemon.recording.reader import Recording
 from engine_daemon.recording.rows import NO_SEQ
@@ -99,7 +100,15 @@ class RecordedSource:
         found = [(seq, self.recording.event(seq)) for seq in seqs if seq != NO_SEQ]
         return [(seq, packed) for seq, packed in found if packed is not None]
 
-    def follow(self, session: str, start: int = 0) -> None:
+    async def lease(self, do: LeaseWord, session: str) -> Reply:
+        """Nobody commands a recording."""
+        raise no_engine(self.recording.path)
+
+    def holds(self, session: str | None) -> bool:
+        """Nobody does."""
+        return False
+
+    def follow(self, session: str, start: int = 0, *, snapshot: bool = False) -> None:
         """Tell of the events from `start` on."""
         self._next = start
 

@@ -94,6 +94,9 @@ NEEDS_ENGINE: Final = frozenset(
         "main.sessions",
         "main.measure_naive",
         "main.check_weights",
+        "main.lease",
+        "main.viewers",
+        "main.note",
         "next.force",
     }
 )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from engine_daemon.protocol.commands import Answer, AnyCommand, At, Reply
 from engine_daemon.protocol.reads import AnyAsk
 from engine_daemon.protocol.state import State
+from engine_daemon.protocol.viewing import LeaseWord
 
 if TYPE_CHECKING:  # the client brings zmq: it is loaded once the first picture is on screen
     from engine_daemon.client import Update
@@ -38,12 +39,21 @@ class EventSource(Protocol):
         """Accepted, or InspectError with the reply's code."""
         ...
 
+    async def lease(self, do: LeaseWord, session: str) -> Reply:
+        """Hand the right to command a session over; InspectError with the reply's code."""
+        ...
+
+    def holds(self, session: str | None) -> bool:
+        """This viewer has the lease of the session."""
+        ...
+
     async def ask(self, ask: AnyAsk, session: str | None = None) -> Answer:
         """A read; InspectError when it cannot be answered."""
         ...
 
-    def follow(self, session: str, start: int = 0) -> None:
-        """Have this session's events from `start` on among the updates."""
+    def follow(self, session: str, start: int = 0, *, snapshot: bool = False) -> None:
+        """Have this session's events from `start` on among the updates; with `snapshot` a long
+        one may begin with its image."""
         ...
 
     def unfollow(self, session: str) -> None:

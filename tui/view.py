@@ -6,9 +6,9 @@ no sockets, no widgets.
 
 import math
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from engine_daemon.protocol.codec import WireError, unpack_event
 from engine_daemon.protocol.events import Predicted, Stepped
@@ -45,6 +45,8 @@ class View:
         session: whose columns these are; None before any is chosen.
         cursor: the step looked at; None follows the head.
         link: False while the daemon cannot be reached; `link_text` says why.
+        holds: whether this viewer has the lease of a session; `taken_by`: who took one from it.
+        observing: this viewer only watches.
         overlay: what was read of a step, shown beside its candidates.
         replay: set where a recording is shown, not a session of a daemon.
         wanted: events to ask for, of the step that was last looked at in vain.
@@ -59,6 +61,9 @@ class View:
         self.link_text = ""
         self.newer_daemon = False
         self.wanted: list[int] = []
+        self.holds: Callable[[str | None], bool] = lambda session: False
+        self.taken_by: list[str] = []
+        self.observing = False
         self.overlay: Overlay | None = None
         self.replay: Replay | None = None
         self._packed: OrderedDict[int, bytes] = OrderedDict()
@@ -242,6 +247,20 @@ class View:
         if self.state is None:
             return None
         return next((s for s in self.state.sessions if s.session == self.session), None)
+
+    @property
+    def lease(self) -> Literal["free", "ours", "other"]:
+        """Who may command the session on screen."""
+        info = self.info
+        if self.session is not None and self.holds(self.session):
+            return "ours"
+        return "free" if info is None or info.holder is None else "other"
+
+    @property
+    def others(self) -> bool:
+        """Somebody else is there, or was and did something."""
+        viewers = 0 if self.state is None else len(self.state.viewers)
+        return viewers > 1 or len({act.who for act in self.columns.acts}) > 1
 
     def speed(self) -> float | None:
         """Tokens a second over the last decode steps, other sessions' turns included."""

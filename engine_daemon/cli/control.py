@@ -4,15 +4,17 @@ Each waits for its outcome in the session's log (`resume`: for the reply) and sa
 """
 
 import asyncio
+import contextlib
+from collections.abc import Iterator
 
-from engine_daemon.addressing import find_session
+from engine_daemon.addressing import attach_line, find_session
 from engine_daemon.cli.following import Updates
 from engine_daemon.cli.leave import QUIET_S
 from engine_daemon.cli.options import Given
 from engine_daemon.cli.output import tell
 from engine_daemon.cli.request import who
 from engine_daemon.cli.run import FAULTS
-from engine_daemon.cli.target import target_of
+from engine_daemon.cli.target import Target, target_of
 from engine_daemon.client import DaemonClient
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.export.text import readable
@@ -27,6 +29,7 @@ from engine_daemon.protocol.commands import (
     ForceText,
     Pause,
     RunTo,
+    Snapshot,
     next_chunk,
 )
 from engine_daemon.protocol.events import Closed, Commanded, PromptSet, Stepped, Stopped
@@ -55,29 +58,47 @@ async def _carry_out(command: str, wanted: str, count: int, given: Given) -> int
         target.paths, who=who(given), client=command, reconnect=False
     ) as client:
         found = find_session(client.state.sessions, wanted)
-        watch = _Watch(client, found)
-        await watch.catch_up()
-        place = watch.columns.place
-        at = At(branch=place.branch, step=place.step)
-        match command:
-            case "pause":
-                await watch.pause()
-            case "resume":
-                await client.command(RunTo(step=None), found.session, at)
-                tell(f"{found.session} goes on from step {place.step}")
-                return 0
-            case "close":
-                await watch.send(Close(), None)
-            case "step":
-                # From an ended session the first step is the forward that was not spent yet.
-                ahead = count if place.kind == "pending" else count - 1
-                do = RunTo(step=place.step + ahead)
-                await watch.send(next_chunk(place, count) if place.kind == "prefill" else do, at)
-            case "force":
-                await watch.send(await _forcing(client, given), at)
-            case _:
-                raise AssertionError(command)
-        return watch.report()
+        with _how_to_take(target, found.session):
+            return await _command(command, client, found, count, given)
+
+
+@contextlib.contextmanager
+def _how_to_take(target: Target, session: str) -> Iterator[None]:
+    """A command refused for want of the lease: say where it can be taken."""
+    try:
+        yield
+    except InspectError as error:
+        if error.code == "no_lease":
+            error.hint = f"Take it on the screen, with L: {attach_line(target.paths.name, session)}"
+        raise
+
+
+async def _command(
+    command: str, client: DaemonClient, found: SessionInfo, count: int, given: Given
+) -> int:
+    watch = _Watch(client, found)
+    await watch.catch_up()
+    place = watch.columns.place
+    at = At(branch=place.branch, step=place.step)
+    match command:
+        case "pause":
+            await watch.pause()
+        case "resume":
+            await client.command(RunTo(step=None), found.session, at)
+            tell(f"{found.session} goes on from step {place.step}")
+            return 0
+        case "close":
+            await watch.send(Close(), None)
+        case "step":
+            # From an ended session the first step is the forward that was not spent yet.
+            ahead = count if place.kind == "pending" else count - 1
+            do = RunTo(step=place.step + ahead)
+            await watch.send(next_chunk(place, count) if place.kind == "prefill" else do, at)
+        case "force":
+            await watch.send(await _forcing(client, given), at)
+        case _:
+            raise AssertionError(command)
+    return watch.report()
 
 
 async def _forcing(client: DaemonClient, given: Given) -> Force | ForceText:
@@ -106,7 +127,7 @@ class _Watch:
         self._cause: bytes | None = None
         self._commanded = False
         self._last: Stepped | None = None
-        client.follow(found.session)
+        client.follow(found.session, snapshot=True)
 
     async def catch_up(self) -> None:
         """Read the log up to where the state said it was."""
@@ -117,7 +138,9 @@ class _Watch:
         """Take what comes next; False when nothing came within the limit."""
         updates = await self._updates.next(limit_s)
         for update in updates or ():
-            if isinstance(update, Batch):
+            if isinstance(update, Snapshot):
+                self.columns = Columns.of(update.columns)
+            elif isinstance(update, Batch):
                 for seq, packed in update.ev:
                     self._take(seq, packed)
         return updates is not None

@@ -4,6 +4,7 @@ Knows what is printed and asked; starting and stopping is `launch`'s.
 """
 
 import asyncio
+import getpass
 import json
 import sys
 import time
@@ -32,8 +33,8 @@ from engine_daemon.cli.target import (
 from engine_daemon.config import DaemonOptions, read_config
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.launch import stop_daemon, wait_ready
-from engine_daemon.lookup import is_running, no_daemon, read_connection
-from engine_daemon.paths import paths_for, read_regular, runtime_base
+from engine_daemon.lookup import endpoint_of, is_running, no_daemon, read_connection
+from engine_daemon.paths import foreign, paths_for, read_regular, runtime_base
 from engine_daemon.protocol.state import EngineState, State, ViewerInfo, WeightsCheck
 
 DEFAULT_LINES: Final = 200
@@ -74,6 +75,13 @@ def _start(target: Target, options: DaemonOptions, given: Given) -> None:
     else:
         state = state_of(target)
         say(f"the daemon {target.paths.name} is ready: {_engine_text(state.engine)}")
+    if options.share or options.share_control:
+        may = (("watch", options.share), ("command", options.share_control))
+        who = "; ".join(f"{names} may {what}" for what, names in may if names)
+        where = endpoint_of(target.paths)
+        say(f"shared: {who}. They: llm-inspect attach {getpass.getuser()}/{target.paths.name}")
+        if where != foreign(f"{getpass.getuser()}/{target.paths.name}").endpoint:
+            say(f"or, as its folder is another one: llm-inspect attach {where}")
 
 
 def stop_command(given: Given) -> int:
@@ -148,11 +156,14 @@ def status_command(given: Given) -> int:
     if state.engine.weights is not None:
         tell(f"weights: {_weights_text(state.engine.weights)}")
     for session in state.sessions:
+        lease = f", lease {session.holder}" if session.holder else ""
         tell(
-            f"session {session.session}: {session.status} at {session.place.step}, {session.title}"
+            f"session {session.session}: {session.status} at {session.place.step}{lease},"
+            f" {session.title}"
         )
     for viewer in viewers:
-        tell(f"viewer {viewer.who}: {viewer.client}, {viewer.role}")
+        uid = "" if viewer.uid is None else f", uid {viewer.uid}"
+        tell(f"viewer {viewer.who}: {viewer.client}, {viewer.role}{uid}")
     return 0
 
 

@@ -36,6 +36,7 @@ class Group(Flag):
     REVISION = auto()
     EXPORT = auto()
     DIFF = auto()
+    SHARE = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,7 @@ class Given:
     candidates: int | None = None
     no_kv_cache: bool = False
     score_prompt: bool = False
+    private: bool = False
     chat: bool = False
     raw: bool = False
     system: str | None = None
@@ -103,6 +105,9 @@ class Given:
     echo: bool = False
     keep: bool = False
     session: str | None = None
+    observe: bool = False
+    share: str | None = None
+    share_control: str | None = None
     who: str | None = None
     token_id: int | None = None
     text: str | None = None
@@ -189,6 +194,7 @@ OPTIONS: Final = (
     ),
     Option("--no-kv-cache", _G.SESSION, "every step re-reads everything"),
     Option("--score-prompt", _G.SESSION, "also how likely each token of the prompt was"),
+    Option("--private", _G.SESSION, "keep no recording once the session is closed"),
     Option("--chat", _G.SESSION, "apply the model's chat template"),
     Option("--raw", _G.SESSION, "the prompt as it is (default)"),
     Option("--system", _G.SESSION, "system message for the template", "TEXT", _utf8_or_empty),
@@ -217,7 +223,10 @@ OPTIONS: Final = (
     Option("--json", _G.JSON, "one JSON object a line"),
     Option("--echo", _G.RUN, "print the prompt first"),
     Option("--keep", _G.RUN, "leave the session open at the end"),
+    Option("--share", _G.SHARE, "who else may watch: alice,bob or @group", "WHO", check.accounts),
+    Option("--share-control", _G.SHARE, "who else may command", "WHO", check.accounts),
     Option("--session", _G.ATTACH, "which session", "ID"),
+    Option("--observe", _G.ATTACH, "only watch: change nothing"),
     Option("--id", _G.FORCE, "the token's id", "ID", check.whole(0, 2**32 - 1)),
     Option("--text", _G.FORCE, "the token's text", "TEXT"),
     Option("--as", _G.WHO, "name shown to others", "WHO", check.shown_name),

@@ -39,12 +39,15 @@ SCREEN: Final = ""
 _PLACE: Final = Group.PLACE | Group.REVISION
 _OPENS: Final = Group.NAME | _PLACE | Group.LIMIT | Group.SESSION | Group.WHO
 _SPEAKS: Final = Group.NAME | Group.WHO
-_STARTS: Final = Group.NAME | _PLACE | Group.LIMIT | Group.NO_WAIT
+_STARTS: Final = Group.NAME | _PLACE | Group.LIMIT | Group.NO_WAIT | Group.SHARE
 
 COMMANDS: Final = {
     SCREEN: Command("[PROMPT]", "open the screen, on a new session with PROMPT", _OPENS, most=1),
     "attach": Command(
-        "[NAME]", "open the screen of a daemon that runs", _SPEAKS | Group.ATTACH, most=1
+        "[NAME|USER/NAME|ipc://PATH]",
+        "open the screen of a daemon that runs",
+        _SPEAKS | Group.ATTACH,
+        most=1,
     ),
     "run": Command("PROMPT", "decode without a screen", _OPENS | Group.RUN | Group.JSON, most=1),
     "pause": Command("SESSION", "stand at the next step", _SPEAKS, 1, 1),

@@ -45,6 +45,8 @@ def asked(given: Given, *, max_context: int | None = None) -> Asked:
         plain_engine=given.plain_engine or None,
         max_context=max_context,
         idle_exit_s=given.idle_exit,
+        share=given.share,
+        share_control=given.share_control,
     )
 
 
@@ -99,6 +101,7 @@ def open_command(given: Given, prompt: PromptSpec, *, run: bool) -> Open:
         max_steps=given.steps,
         limit_tokens=given.max_context,
         score_prompt=given.score_prompt,
+        private=given.private,
         run_to=None if run and given.steps != 0 else 0,
         until=conditions(given),
         watch=watched(given),

@@ -5,6 +5,7 @@ bytes the printer's.
 """
 
 import asyncio
+import contextlib
 import os
 from typing import Final
 
@@ -28,7 +29,7 @@ from engine_daemon.export.objects import condition_text
 from engine_daemon.launch import load_error
 from engine_daemon.paths import with_name
 from engine_daemon.protocol.codec import unpack_event
-from engine_daemon.protocol.commands import Batch, Close, Open, StateMessage
+from engine_daemon.protocol.commands import Batch, Close, Lost, Open, StateMessage
 from engine_daemon.protocol.events import (
     Branched,
     Closed,
@@ -49,6 +50,8 @@ FAULTS: Final = {
     "disk_full": Exit.DAEMON,
 }
 """Reasons to stop that are faults, and what a command exits with."""
+LEASE_CODES: Final = ("no_lease", "stale")
+"""What a command is refused with whose sender may not give it (now)."""
 _ENDS: Final = ("eos", "length", "context", "condition", "timeout")
 _TICK_S: Final = 0.25
 _CLOSE_S: Final = 2.0
@@ -123,6 +126,7 @@ class Run:
         self._rejected: InspectError | None = None
         self._unwritable: InspectError | None = None
         self._paused_by = ""
+        self._waits = ""
         self._done = False
         self._closed = False
         self._left = False
@@ -156,8 +160,11 @@ class Run:
                     self._look(state)
                 case Batch():
                     self._take(update)
+                case Lost(by=by):
+                    say(f"the lease of the session was taken by {by}; the run waits for them")
                 case _:
                     pass
+        await self._let_go()
         over = self._done or self._closed or self._left
         if not over and self._leave.pointless(self._lines.columns.status, self._has_engine):
             self._go()
@@ -166,6 +173,14 @@ class Run:
         except StdoutClosed as closed:
             self._unwritable = closed.failure
             self._leave.begin(Exit.DONE)
+
+    async def _let_go(self) -> None:
+        """A run that waits commands nothing: whoever paused it may have it go on."""
+        if self._waits:
+            with contextlib.suppress(InspectError):
+                await self._client.lease("release", self._session)
+            say(self._waits)
+            self._waits = ""
 
     def _take(self, batch: Batch) -> None:
         for seq, packed in batch.ev:
@@ -239,18 +254,18 @@ class Run:
         elif self._leave.wanted:
             self._go()
         else:
-            self._say_standing(stopped)
+            self._waits = self._standing(stopped)
+            self._paused_by = ""
 
-    def _say_standing(self, stopped: Stopped) -> None:
-        """Others paused or stepped it. Whoever closes it stops it first: that is told as an end."""
+    def _standing(self, stopped: Stopped) -> str:
+        """Others paused or stepped it: what is said of that. Whoever closes it stops it first,
+        which is told as an end."""
         at, waits = f"at step {stopped.step}", "; the run waits until it goes on"
         if stopped.message:
-            say(f"stopped {at}: {stopped.message}")
-        elif stopped.reason != "pause":
-            say(f"stands {at}{waits}")
-        elif self._paused_by:
-            say(f"paused by {self._paused_by} {at}{waits}")
-        self._paused_by = ""
+            return f"stopped {at}: {stopped.message}"
+        if stopped.reason != "pause":
+            return f"stands {at}{waits}"
+        return f"paused by {self._paused_by} {at}{waits}" if self._paused_by else ""
 
     def _verdict(self, stopped: Stopped) -> Exit:
         """What the command exits with after an end that is no fault."""
@@ -281,8 +296,10 @@ class Run:
                     await self._client.command(Close(by="run"), self._session)
                 while not self._closed:
                     await self._turn(await updates.next() or [])
-        except (InspectError, TimeoutError):
-            return
+        except (InspectError, TimeoutError) as error:
+            if isinstance(error, InspectError) and error.code in LEASE_CODES:
+                say(f"not closed: {error.message}")
+                self.stays_open = True
 
     # Leaving before the end -------------------------------------------------------------------
 

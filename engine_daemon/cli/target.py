@@ -23,7 +23,7 @@ from engine_daemon.errors import Exit, InspectError
 from engine_daemon.launch import start_daemon
 from engine_daemon.lookup import is_running, no_daemon, read_connection
 from engine_daemon.options import duration_text
-from engine_daemon.paths import DEFAULT_NAME, Paths, name_option, paths_for
+from engine_daemon.paths import DEFAULT_NAME, Paths, foreign, name_option, paths_for
 from engine_daemon.protocol.state import EngineState, State
 from engine_daemon.protocol.worker import EngineOptions
 
@@ -62,11 +62,15 @@ def target_of(given: Given, *, starts_daemon: bool = False) -> Target:
 def attach_target(arguments: list[str], given: Given) -> Target:
     """The daemon that `attach WHERE` means."""
     where = arguments[0] if arguments else None
-    if where is not None and ("/" in where or ":" in where):
+    if where is not None and where.startswith("ssh:"):
         raise InspectError(
             f"attaching to {where} is not supported in this version",
-            "Give the name of a daemon of yours on this machine",
+            "Log in there, then: llm-inspect attach",
         )
+    if where is not None and ("/" in where or ":" in where):
+        if given.name is not None:
+            raise InspectError(f"two daemons are named: {where} and {given.name}")
+        return Target(foreign(where), Asked(), read_config(paths_for().config).theme)
     if where is not None and given.name not in (None, where):
         raise InspectError(f"two daemons are named: {where} and {given.name}")
     return target_of(dataclasses.replace(given, name=where or given.name))
@@ -197,6 +201,7 @@ def differences(
     actual = {"device": loaded.device, "dtype": loaded.dtype} if loaded else {}
     found = []
     have: dict[str, object] = msgspec.structs.asdict(running.engine)
+    have["share"], have["share_control"] = running.share, running.share_control
     have["engine"] = running.engine.backend
     have["idle_exit_s"] = math.inf if running.idle_exit_s is None else running.idle_exit_s
     for name, wanted in asked.given().items():

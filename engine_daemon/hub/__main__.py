@@ -16,6 +16,7 @@ from engine_daemon.config import DaemonOptions
 from engine_daemon.errors import InspectError
 from engine_daemon.hub.home import Home
 from engine_daemon.hub.hub import Hub
+from engine_daemon.hub.sharing import resolve
 from engine_daemon.paths import Paths
 
 _log = logging.getLogger("engine_daemon.hub")
@@ -23,6 +24,7 @@ _log = logging.getLogger("engine_daemon.hub")
 
 def main() -> int:
     """Run the daemon until it is told to leave; its exit code."""
+    os.umask(0o077)  # whoever may pass through a shared daemon's folder finds nothing to read
     parser = argparse.ArgumentParser(prog="engine_daemon.hub")
     for name in ("name", "runtime", "state", "cache", "config"):
         parser.add_argument(f"--{name}", required=True)
@@ -38,13 +40,20 @@ def main() -> int:
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
     )
     try:
-        home = Home(paths)
         options = DaemonOptions.read(paths.options)
+        sharing = resolve(options.share, options.share_control)
+        home = Home(paths, shared=sharing.on)
     except InspectError as error:
         _log.error("%s", error.lines())
         return error.exit_code
     _raise_file_limit()
-    wake_fd = _catch_signals(hub := Hub(paths, options, home))
+    try:
+        hub = Hub(paths, options, home, sharing)
+    except InspectError as error:
+        _log.error("%s", error.lines())
+        home.close()
+        return error.exit_code
+    wake_fd = _catch_signals(hub)
     try:
         hub.start()
         home.announce(hub.epoch)

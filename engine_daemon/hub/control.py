@@ -25,6 +25,8 @@ from engine_daemon.protocol.packing import unpack_ints
 from engine_daemon.protocol.values import PromptSpec, Sampler, Wanted
 
 MAX_SEED: Final = 2**64 - 1
+LONGEST_NOTE: Final = 500
+"""Characters."""
 MAX_LENGTHS: Final = 64
 """Of one `measure_naive`."""
 
@@ -113,6 +115,7 @@ def open_session(
             run_to=command.run_to,
             wanted=wanted if wanted != Wanted() else None,
             score_prompt=command.score_prompt,
+            private=command.private,
             **stamp(cause),
         )
     )
@@ -172,6 +175,8 @@ def obey(
             _measure_naive(session, engine, lengths, who, cause)
         case cmd.Rename(title=title):
             rename(session, title, who, cause)
+        case cmd.Note():
+            _note(session, command, who, cause)
         case cmd.Open() | cmd.Reopen() | cmd.Release() | cmd.StopDaemon() | cmd.CheckWeights():
             raise Rejected("bad_arg", "this command is not for a session")
         case _:
@@ -319,6 +324,17 @@ def _measure_naive(
     wanted = lengths or [total]
     log_command(session, "measure_naive", who, cause, goal=len(wanted))
     engine.measure(session, wanted, cause)
+
+
+def _note(session: Session, command: cmd.Note, who: str, cause: bytes) -> None:
+    """The event is its own command line: it says who."""
+    text = command.text.strip()
+    if not 0 < len(text) <= LONGEST_NOTE:
+        raise Rejected("bad_arg", f"a note has 1 to {LONGEST_NOTE} characters, not {len(text)}")
+    branch, step = branching.place_of(session, command.branch, command.step)
+    if step < len(session.columns.path(branch)):
+        branch = session.columns.owner(branch, step + 1)
+    session.append(ev.Noted(who=who, text=text, branch=branch, step=step, **stamp(cause)))
 
 
 def _close(session: Session, engine: Engine, by: str, who: str, cause: bytes, now: float) -> None:

@@ -25,7 +25,7 @@ def next_batch(
     """
     if following.next >= log.head:
         return None
-    if following.in_flight and following.outstanding >= following.win_bytes:
+    if following.snapshot or not following.has_credit:
         return None
     events = log.read(following.next, log.head, BATCH_BYTES)
     to = following.next + len(events)

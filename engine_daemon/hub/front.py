@@ -5,19 +5,21 @@ Hands commands to `control` and reads to the engine side; the loop and the daemo
 """
 
 import logging
+import os
 import time
-from collections import OrderedDict
 from collections.abc import Callable
-from typing import Final, assert_never
+from typing import Final
 
 import zmq
 
 from engine_daemon import __version__
-from engine_daemon.hub.control import obey, open_session
+from engine_daemon.hub.asking import Asking
 from engine_daemon.hub.fanout import next_batch
-from engine_daemon.hub.refusing import Rejected
-from engine_daemon.hub.reopening import reopen
-from engine_daemon.hub.sessions import Session, SessionStore
+from engine_daemon.hub.late import LateJoiners
+from engine_daemon.hub.lease import Leases
+from engine_daemon.hub.orders import Orders
+from engine_daemon.hub.sessions import SessionStore
+from engine_daemon.hub.sharing import Sharing, check_own_peer, peer_uid
 from engine_daemon.hub.socket_path import bind_private, viewer_socket
 from engine_daemon.hub.viewers import QUIET_S, SILENT_S, Following, Viewer
 from engine_daemon.hub.workers import EngineSide
@@ -26,13 +28,7 @@ from engine_daemon.protocol import codec, reads
 from engine_daemon.protocol import commands as cmd
 from engine_daemon.protocol.codec import Envelope, WireError, decode_body, open_envelope, seal
 from engine_daemon.protocol.state import State
-from engine_daemon.protocol.worker import Encoded, Resolved
-from engine_daemon.recording.writer import LogError
 
-REMEMBERED: Final = 4096
-"""Replies kept, so that a repeated command gets the same one."""
-ANSWER_BYTES: Final = 4 * 1024 * 1024
-MAX_EVENTS_ASKED: Final = 512
 RECEIVE_AT_ONCE: Final = 256
 _LARGE: Final = (cmd.Open, reads.AskEncode)
 
@@ -42,8 +38,7 @@ _log = logging.getLogger(__name__)
 class Front:
     """Owns the viewers' socket and who is attached to it.
 
-    `state` makes the state to send; `changed` is called when there is a new one. `stop_asked` is
-    set by the command that ends the daemon.
+    `state` makes the state to send; `changed` is called when there is a new one.
     """
 
     def __init__(
@@ -55,24 +50,46 @@ class Front:
         engine: EngineSide,
         state: Callable[[], State],
         changed: Callable[[], None],
+        sharing: Sharing,
     ) -> None:
         self.epoch = epoch
-        self.socket = viewer_socket(context)
+        self._sharing = sharing
+        self._open = False
+        self.socket = viewer_socket(context, sharing.uids)
         self._path = paths.viewer_socket
         self.bind()
+        if sharing.on:
+            check_own_peer(context, self.socket, self._path)
+        self._open = sharing.on
+        self._let_in()
         self.viewers: dict[bytes, Viewer] = {}
-        self.stop_asked = False
+        self.leases = Leases(changed)
+        self._orders = Orders(epoch, store, engine, self.leases, self._tell, changed)
+        self._late = LateJoiners()
+        self._left: dict[bytes, int] = {}
+        self._lags: list[int] = []
+        self._asking = Asking(store, engine)
         self._store = store
         self._engine = engine
         self._state = state
         self._changed = changed
-        self._replies: OrderedDict[bytes, cmd.Reply] = OrderedDict()
         self._looks: dict[tuple[bytes, str], float] = {}
         self._sent = 0
 
     def bind(self) -> None:
         """Listen at the socket's path; again when it was cleaned away."""
         bind_private(self.socket, self._path)
+        self._let_in()
+
+    def _let_in(self) -> None:
+        """Others may connect once it is known that they can be told from us."""
+        if self._open:
+            os.chmod(self._path, 0o666)
+
+    @property
+    def stop_asked(self) -> bool:
+        """Somebody told the daemon to leave."""
+        return self._orders.stop_asked
 
     @property
     def next_look(self) -> float | None:
@@ -80,7 +97,18 @@ class Front:
         return min(self._looks.values(), default=None)
 
     def probe(self, now: float) -> None:
-        """Write to viewers that are quiet: one that is gone is forgotten then."""
+        """Write to viewers that are quiet: one that is gone is forgotten then. What nobody can
+        hold any more is free; who has caught up is shown so."""
+        heads = {session.id: session.log.head for session in self._store}
+        lags = [viewer.lag(heads) for viewer in self.viewers.values()]
+        if lags != self._lags:
+            self._lags = lags
+            self._changed()
+        for session in self._store:
+            if not session.open:
+                self.leases.forget(session.id)
+        self._late.forget_old(now)
+        self._left = {one: uid for one, uid in self._left.items() if self.leases.held_by(one)}
         for viewer in list(self.viewers.values()):
             if now - viewer.heard > SILENT_S:
                 self._forget(viewer)
@@ -101,18 +129,29 @@ class Front:
         """Handle what lies at the socket."""
         for _ in range(RECEIVE_AT_ONCE):
             try:
-                route, *frames = self.socket.recv_multipart(zmq.NOBLOCK)
+                uid, route, frames = self._receive_one()
             except zmq.Again:
                 return
+            if uid is None or uid not in self._sharing.uids:
+                continue
             number = None
             try:
                 envelope, body = open_envelope(frames)
                 number = envelope.id
-                self._handle(route, envelope, body)
+                self._handle(route, uid, envelope, body)
             except WireError as error:
                 self._complain(route, error, number)
 
-    def _handle(self, route: bytes, envelope: Envelope, body: bytes) -> None:
+    def _receive_one(self) -> tuple[int | None, bytes, list[bytes]]:
+        """Who sent it (told by the system where others may), its route, its frames."""
+        if not self._sharing.on:
+            route, *frames = self.socket.recv_multipart(zmq.NOBLOCK)
+            return self._sharing.own, route, frames
+        parts = self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
+        raw = [part.bytes for part in parts]
+        return peer_uid(parts[-1]), raw[0], raw[1:]
+
+    def _handle(self, route: bytes, uid: int, envelope: Envelope, body: bytes) -> None:
         kind = cmd.FROM_VIEWER.get(envelope.t)
         if kind is None:
             raise WireError("bad_frames", f"unknown message {envelope.t[:40]!r}")
@@ -122,48 +161,54 @@ class Front:
         message = decode_body(body, kind)
         now = time.monotonic()
         viewer = self.viewers.get(route)
+        if viewer is not None and viewer.uid != uid:
+            raise WireError("bad_frames", "this connection is another user's")
         if viewer is None and not isinstance(message, cmd.Hello):
             raise WireError("no_hello", "say hello first")
         if viewer is not None:
             viewer.heard = now
-            if envelope.t in ("cmd", "ask", "hello") and not viewer.allow(now):
+            if envelope.t in ("cmd", "ask", "lease", "hello") and not viewer.allow(now):
                 raise WireError("slow_down", "too many requests, 100 a second are served")
-        self._dispatch(route, viewer, envelope, message, len(body), now)
+        if isinstance(message, cmd.Hello):
+            self._hello(route, uid, envelope, message, now)
+        else:
+            assert viewer is not None
+            self._dispatch(viewer, envelope, message, len(body), now)
 
     def _dispatch(
         self,
-        route: bytes,
-        viewer: Viewer | None,
+        viewer: Viewer,
         envelope: Envelope,
         message: cmd.Message,
         size: int,
         now: float,
     ) -> None:
-        if isinstance(message, cmd.Hello):
-            self._hello(route, envelope, message, now)
-            return
-        assert viewer is not None
         match message:
             case cmd.Cmd():
                 if size > codec.BODY_LIMIT and not isinstance(message.do, _LARGE):
                     raise WireError("too_big", f"cmd of {size} bytes", codec.BODY_LIMIT)
-                self._send(viewer, self._command(viewer, message, now), re=envelope.id)
+                self._send(viewer, self._orders.command(viewer, message, now), re=envelope.id)
             case cmd.AskRequest():
                 if size > codec.BODY_LIMIT and not isinstance(message.ask, _LARGE):
                     raise WireError("too_big", f"ask of {size} bytes", codec.BODY_LIMIT)
-                self._ask(viewer, message, envelope.id)
-            case cmd.Sub(session=session, start=start, win_bytes=win_bytes):
-                self._subscribe(viewer, session, start, win_bytes)
+                self._asking.ask(message, self._answers(viewer, envelope.id))
+            case cmd.Sub():
+                self._subscribe(viewer, message, now)
             case cmd.Unsub(session=session):
                 viewer.following.pop(session, None)
-            case cmd.Ack(session=session, next=upto):
+            case cmd.Ack(session=session, next=upto, parts=parts):
                 following = viewer.following.get(session)
                 if following is not None:
-                    following.acknowledge(upto)
+                    following.acknowledge(upto, parts)
+            case cmd.Lease():
+                self._send(viewer, self._orders.lease(viewer, message, now), re=envelope.id)
             case cmd.Ping():
+                self.leases.heard(viewer.id, now)
                 self._send(viewer, self._pong(viewer), re=envelope.id)
 
-    def _hello(self, route: bytes, envelope: Envelope, hello: cmd.Hello, now: float) -> None:
+    def _hello(
+        self, route: bytes, uid: int, envelope: Envelope, hello: cmd.Hello, now: float
+    ) -> None:
         if not hello.min <= codec.MAJOR <= hello.max:
             refuse = cmd.Refuse(
                 code="version",
@@ -177,10 +222,12 @@ class Front:
             route=route,
             who=hello.who[:64],
             client=hello.client[:64],
-            role="observer" if hello.want == "observe" else "controller",
+            role=self._sharing.role(uid, hello.want),
             heard=now,
+            uid=uid,
             refilled=now,
         )
+        self._resume(viewer, hello.resume)
         self.viewers[route] = viewer
         self._changed()
         welcome = cmd.Welcome(
@@ -195,121 +242,40 @@ class Front:
         )
         self._send(viewer, welcome, re=envelope.id)
 
-    def _subscribe(self, viewer: Viewer, name: str, start: int, win_bytes: int) -> None:
-        session = self._store.get(name)
+    def _resume(self, viewer: Viewer, earlier: bytes | None) -> None:
+        """A viewer whose link was lost comes back: it is the one it was, with what it holds."""
+        if earlier is None:
+            return
+        old = next((one for one in self.viewers.values() if one.id == earlier), None)
+        uid = self._left.pop(earlier, None) if old is None else old.uid
+        if uid != viewer.uid:
+            return
+        viewer.id = earlier
+        if old is not None:
+            del self.viewers[old.route]
+
+    def _subscribe(self, viewer: Viewer, sub: cmd.Sub, now: float) -> None:
+        session = self._store.get(sub.session)
         if session is None:
-            raise WireError("no_session", f"no session {name[:40]!r} is open here")
-        if not 0 <= start <= session.log.head:
-            raise WireError("bad_arg", f"the log of {name} has {session.log.head} events")
-        viewer.following[name] = Following(name, start, max(1, win_bytes), acked=start)
+            raise WireError("no_session", f"no session {sub.session[:40]!r} is open here")
+        if not 0 <= sub.start <= session.log.head:
+            raise WireError("bad_arg", f"the log of {session.id} has {session.log.head} events")
+        following = Following(session.id, sub.start, max(1, sub.win_bytes), acked=sub.start)
+        late = self._late.parts(session, now) if sub.snapshot and sub.start == 0 else None
+        if late is not None:
+            following.next, following.snapshot = late.seq, late.parts
+        viewer.following[session.id] = following
 
     def _complain(self, route: bytes, error: WireError, number: int | None) -> None:
         _log.info("refused: %s %s", error.code, error.message)
         message = cmd.ErrorMessage(code=error.code, message=error.message, limit=error.limit)
         self._send_raw(route, seal(message, re=number, ep=self.epoch))
 
-    # Commands and reads -------------------------------------------------------------------------
+    def _answers(self, viewer: Viewer, number: int) -> Callable[[cmd.Answer], None]:
+        def put(answer: cmd.Answer) -> None:
+            self._send(viewer, answer, re=number)
 
-    def _command(self, viewer: Viewer, message: cmd.Cmd, now: float) -> cmd.Reply:
-        known = self._replies.get(message.cmd)
-        if known is not None:
-            return known
-        try:
-            session_id = self._carry_out(viewer, message, now)
-            reply = cmd.Reply(cmd=message.cmd, status="accepted", session=session_id)
-        except Rejected as refusal:
-            reply = refusal.reply(message.cmd)
-        except LogError as error:
-            reply = Rejected(error.code, error.message, error.hint).reply(message.cmd)
-        self._replies[message.cmd] = reply
-        if len(self._replies) > REMEMBERED:
-            self._replies.popitem(last=False)
-        self._changed()
-        return reply
-
-    def _carry_out(self, viewer: Viewer, message: cmd.Cmd, now: float) -> str | None:
-        if message.epoch != self.epoch:
-            raise Rejected("stale", "the daemon was restarted since", "Attach again")
-        if viewer.role == "observer" and not isinstance(message.do, cmd.Pause):
-            raise Rejected("observer", "observers only watch")
-        if isinstance(message.do, cmd.StopDaemon):
-            self.stop_asked = True
-            return None
-        if isinstance(message.do, cmd.CheckWeights):
-            self._engine.check_weights()
-            return None
-        if isinstance(message.do, cmd.Reopen):
-            seats, wanted = self._engine.seats, message.do.session
-            return reopen(self._store, seats, wanted, viewer.who, message.cmd).id
-        if isinstance(message.do, cmd.Release):
-            self._store.let_go(message.do.session)
-            return message.do.session
-        if isinstance(message.do, cmd.Open):
-            return open_session(
-                self._store, self._engine.seats, message.do, viewer.who, message.cmd
-            ).id
-        session = self._store.get(message.session)
-        if session is None or not session.open:
-            raise Rejected("no_session", f"no session {message.session!r} is open here")
-        obey(session, self._engine.seats, message.do, message.at, viewer.who, message.cmd, now)
-        return session.id
-
-    def _ask(self, viewer: Viewer, message: cmd.AskRequest, number: int) -> None:
-        encoder = self._engine.seats.encoder
-        match message.ask:
-            case reads.AskEvents(seqs=seqs):
-                answer = self._events(self._store.get(message.session), seqs)
-                self._send(viewer, answer, re=number)
-            case reads.AskEncode() | reads.AskCondition() if not encoder.ready:
-                busy = cmd.Answer(code="busy", message="the tokenizer is not loaded yet")
-                self._send(viewer, busy, re=number)
-            case reads.AskEncode(prompt=prompt):
-                encoder.encode(prompt, self._encode_answer(viewer, number))
-            case reads.AskCondition(source=source):
-                encoder.resolve([source], [], self._condition_answer(viewer, number))
-            case reads.AskStacks():
-                self._engine.stacks(self._stacks_answer(viewer, number))
-            case reads.AskToken() | reads.AskWhatIf() | reads.AskPreview() | reads.AskReroll():
-                session = self._store.get(message.session)
-                self._engine.reads.ask(
-                    session, message.ask, lambda answer: self._send(viewer, answer, re=number)
-                )
-            case _:
-                assert_never(message.ask)
-
-    def _encode_answer(self, viewer: Viewer, number: int) -> Callable[[Encoded], None]:
-        def answer(it: Encoded) -> None:
-            found = cmd.Answer(code=it.code, message=it.message, prompt=it.prompt)
-            self._send(viewer, found, re=number)
-
-        return answer
-
-    def _condition_answer(self, viewer: Viewer, number: int) -> Callable[[Resolved], None]:
-        def answer(resolved: Resolved) -> None:
-            words = ". ".join(filter(None, (resolved.message, resolved.hint)))
-            self._send(viewer, cmd.Answer(code=resolved.code, message=words), re=number)
-
-        return answer
-
-    def _stacks_answer(self, viewer: Viewer, number: int) -> Callable[[str | None], None]:
-        def answer(text: str | None) -> None:
-            code = "no_engine" if text is None else ""
-            self._send(viewer, cmd.Answer(code=code, text=text), re=number)
-
-        return answer
-
-    def _events(self, session: Session | None, seqs: list[int]) -> cmd.Answer:
-        if session is None:
-            return cmd.Answer(code="gone", message="this session is not open here")
-        found: list[tuple[int, bytes]] = []
-        size = 0
-        for seq in seqs[:MAX_EVENTS_ASKED]:
-            for event in session.log.read(seq, seq + 1, 1):
-                found.append(event)
-                size += len(event[1])
-            if size > ANSWER_BYTES:
-                break
-        return cmd.Answer(ev=found)
+        return put
 
     def _pong(self, viewer: Viewer) -> cmd.Pong:
         for name in viewer.following:
@@ -331,6 +297,18 @@ class Front:
         session = self._store.get(following.session)
         if session is None:
             return
+        while (part := following.next_part()) is not None:
+            message = cmd.Snapshot(
+                session=session.id,
+                seq=following.next,
+                part=following.parts_sent,
+                parts=len(following.snapshot),
+                columns=part,
+            )
+            frames = seal(message, id=self._number(), ep=self.epoch, session=session.id)
+            if not self._send_raw(viewer.route, frames):
+                return
+            following.part_sent()
         while True:
             batch = next_batch(following, session.log, session.durable(), now)
             if batch is None:
@@ -343,6 +321,12 @@ class Front:
                 # Its queue is full: an `ack` or the next tick comes back to it.
                 return
             following.sent(batch.to, len(frames[2]), now)
+
+    def _tell(self, viewer_id: bytes, message: cmd.Message) -> None:
+        """Send to one viewer by its id, if it is there."""
+        for viewer in list(self.viewers.values()):
+            if viewer.id == viewer_id:
+                self._send(viewer, message)
 
     def push(self, message: cmd.Message) -> None:
         """Send to everybody."""
@@ -373,4 +357,6 @@ class Front:
 
     def _forget(self, viewer: Viewer) -> None:
         self.viewers.pop(viewer.route, None)
+        if self.leases.held_by(viewer.id):  # it may come back: see `_resume`
+            self._left[viewer.id] = viewer.uid
         self._changed()

@@ -15,7 +15,7 @@ from typing import Final
 
 from engine_daemon import __version__
 from engine_daemon.errors import Exit, InspectError
-from engine_daemon.paths import Paths, make_runtime
+from engine_daemon.paths import Paths, is_let_through, let_through, make_private, make_runtime
 from engine_daemon.protocol.codec import MAJOR
 
 LOCK_PATIENCE_S: Final = 0.2
@@ -28,10 +28,14 @@ _log = logging.getLogger(__name__)
 
 
 class Home:
-    """The runtime directory of a living daemon. Raises InspectError when it cannot be ours."""
+    """The runtime directory of a living daemon. Raises InspectError when it cannot be ours.
 
-    def __init__(self, paths: Paths) -> None:
+    `shared`: others may go through it to the viewers' socket; they can list and read nothing.
+    """
+
+    def __init__(self, paths: Paths, *, shared: bool = False) -> None:
         self._paths = paths
+        self._shared = shared
         self._epoch = b""
         self._started = time.time()
         self._checked = self._touched = time.monotonic()
@@ -39,6 +43,8 @@ class Home:
 
     def _move_in(self) -> int:
         make_runtime(self._paths)
+        if self._shared:
+            let_through(self._paths)
         lock = _take_lock(self._paths)
         try:
             os.truncate(lock, 0)
@@ -78,6 +84,8 @@ class Home:
         if now - self._checked < CHECK_S:
             return False
         self._checked = now
+        if self._shared and not is_let_through(self._paths):  # another daemon of ours was started
+            let_through(self._paths)
         if now - self._touched > TOUCH_S:
             self._touched = now
             for path in (self._paths.runtime, self._paths.lock, self._paths.connection):
@@ -112,6 +120,8 @@ class Home:
         if _same_file(self._lock, self._paths.lock):
             for path in (*self._all(), self._paths.pieces):
                 path.unlink(missing_ok=True)
+            if self._shared:
+                make_private(self._paths.runtime)
         os.close(self._lock)
 
 

@@ -18,7 +18,9 @@ from engine_daemon.config import DaemonOptions
 from engine_daemon.hub.durability import Syncer
 from engine_daemon.hub.front import Front
 from engine_daemon.hub.home import Home
+from engine_daemon.hub.idle import give_back
 from engine_daemon.hub.sessions import SessionStore
+from engine_daemon.hub.sharing import Sharing
 from engine_daemon.hub.workers import EngineSide
 from engine_daemon.paths import Paths
 from engine_daemon.protocol import commands as cmd
@@ -39,7 +41,7 @@ _log = logging.getLogger(__name__)
 class Hub:
     """Everything that lives as long as the daemon. `run` returns the exit code."""
 
-    def __init__(self, paths: Paths, options: DaemonOptions, home: Home) -> None:
+    def __init__(self, paths: Paths, options: DaemonOptions, home: Home, sharing: Sharing) -> None:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._options = options
         self._home = home
@@ -57,6 +59,7 @@ class Hub:
             self._engine,
             self._state,
             self._state_changed,
+            sharing,
         )
         self._state_dirty = False
         self._state_sent = 0.0
@@ -94,6 +97,7 @@ class Hub:
             if self._engine.socket in ready:
                 self._engine.receive()
             now = time.monotonic()
+            self._front.leases.expire(now)
             self._engine.seats.timeouts.check(now)
             if now >= next_tick:
                 next_tick = now + TICK_S
@@ -134,7 +138,10 @@ class Hub:
                 self._state_changed()
         self._engine.check_patience(now)
         self._front.probe(now)
-        self._store.forget_closed(self._front.followed(), now, KEEP_CLOSED_S)
+        followed = self._front.followed()
+        if give_back(self._store, self._engine.seats, followed, now, self._options.idle_cache_s):
+            self._state_changed()
+        self._store.forget_closed(followed, now, KEEP_CLOSED_S)
         self._idle_exit(now)
 
     def _come_back(self) -> None:
@@ -185,10 +192,14 @@ class Hub:
         engine = self._engine.state
         if engine.word == "ready" and self._engine.any_running():
             engine = msgspec.structs.replace(engine, word="busy")
+        seats, leases = self._engine.seats, self._front.leases
         return State(
             engine=engine,
-            sessions=[s.info(self._engine.seats.other_model(s)) for s in sessions],
-            viewers=[viewer.info(heads) for viewer in self._front.viewers.values()],
+            sessions=[s.info(seats.other_model(s), leases.of(s.id)) for s in sessions],
+            viewers=[
+                viewer.info(heads, leases.held_by(viewer.id))
+                for viewer in self._front.viewers.values()
+            ],
             idle_exit_s=self._options.idle_exit_s,
         )
 

@@ -60,7 +60,7 @@ class Session:
     whom, the command) that it is to be closed as soon as it stands; `stalled` why the log could
     not be written. `unresolved` are conditions to be turned into tokens, `resolving` while that
     goes on. `timed`: its time limit was set, `deadline` when it ends, `timed_out` that it ended
-    before the first distribution.
+    before the first distribution. `used`: when it last had an event or a viewer.
     """
 
     def __init__(self, session: str, log: LogWriter, columns: Columns, syncer: Syncer) -> None:
@@ -82,6 +82,7 @@ class Session:
         self.timed = False
         self.timed_out = False
         self.deadline: float | None = None
+        self.used = time.monotonic()
         self._syncer = syncer
 
     @property
@@ -102,6 +103,7 @@ class Session:
         """Log an event and fold it; `LogFull` when the disk refuses, and nothing changed."""
         seq = self.log.append(packed)
         event = self.columns.apply(seq, packed)
+        self.used = time.monotonic()
         self._syncer.mark(self.id, self.log)
         return event
 
@@ -130,7 +132,13 @@ class Session:
         return self._syncer.durable(self.id)
 
     def close(self, by: str, now: float, cause: bytes | None = None) -> None:
-        """Write `Closed`; the log stays readable until `release`."""
+        """Write `Closed`; the log stays readable until `release`.
+
+        A private one is taken out of the folder first: a daemon killed meanwhile leaves none.
+        """
+        limits = self.columns.limits
+        if limits is not None and limits.private and by in HISTORY:
+            self.log.path.unlink(missing_ok=True)
         self.append(ev.Closed(count=self.log.head, by=by, **stamp(cause)))
         self.closed_at = now
 
@@ -174,8 +182,8 @@ class Session:
             ),
         )
 
-    def info(self, other_model: bool) -> SessionInfo:
-        """The session as `state` tells it."""
+    def info(self, other_model: bool, lease: tuple[int, str | None]) -> SessionInfo:
+        """The session as `state` tells it; `lease`: its number and holder."""
         opened = self.columns.opened
         return SessionInfo(
             session=self.id,
@@ -186,6 +194,8 @@ class Session:
             head=self.log.head,
             created_ns=opened.created_ns if opened else 0,
             other_model=other_model,
+            lease_no=lease[0],
+            holder=lease[1],
             trouble=self.stalled,
         )
 

@@ -1,6 +1,7 @@
 """Sockets at paths of our own: their options, bound private, bound again when the path is gone."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import zmq
@@ -15,8 +16,10 @@ def bind_private(socket: zmq.Socket[bytes], path: Path) -> None:
     os.chmod(path, 0o600)
 
 
-def viewer_socket(context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
-    """The ROUTER for viewers, not bound yet: bounded queues, our own user only."""
+def viewer_socket(
+    context: zmq.Context[zmq.Socket[bytes]], uids: Sequence[int]
+) -> zmq.Socket[bytes]:
+    """The ROUTER for viewers, not bound yet: bounded queues, processes of `uids` only."""
     socket = context.socket(zmq.ROUTER)
     for option, value in (
         (zmq.ROUTER_MANDATORY, 1),
@@ -28,7 +31,7 @@ def viewer_socket(context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
         (zmq.HEARTBEAT_IVL, 2000),
         (zmq.HEARTBEAT_TIMEOUT, 6000),
         (zmq.LINGER, 0),
-        (zmq.IPC_FILTER_UID, os.getuid()),
+        *((zmq.IPC_FILTER_UID, uid) for uid in uids),
     ):
         socket.setsockopt(option, value)
     return socket

@@ -6,9 +6,10 @@ Knows no sockets; the hub sends what `fanout` makes.
 import os
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final
 
 from engine_daemon.protocol.state import ViewerInfo
+from engine_daemon.protocol.viewing import Role
 
 RATE: Final = 100.0
 """`cmd`, `ask` and `hello` a second."""
@@ -21,7 +22,10 @@ SILENT_S: Final = 30.0
 
 @dataclass(slots=True)
 class Following:
-    """A viewer's cursor into one log. Credit is bytes sent and not yet acknowledged."""
+    """A viewer's cursor into one log. Credit is bytes sent and not yet acknowledged.
+
+    `snapshot`: what is sent before the events from `next` on, in parts.
+    """
 
     session: str
     next: int
@@ -30,6 +34,9 @@ class Following:
     in_flight: deque[tuple[int, int]] = field(default_factory=deque)
     outstanding: int = 0
     last_flush: float = 0.0
+    snapshot: list[bytes] = field(default_factory=list)
+    parts_sent: int = 0
+    parts_acked: int = 0
 
     def sent(self, to: int, size: int, now: float) -> None:
         """A batch up to `to` of `size` bytes is on its way."""
@@ -38,8 +45,29 @@ class Following:
         self.outstanding += size
         self.last_flush = now
 
-    def acknowledge(self, upto: int) -> None:
-        """Everything before `upto` arrived: its credit returns."""
+    @property
+    def has_credit(self) -> bool:
+        """Something may be on its way, or nothing is."""
+        return self.outstanding < self.win_bytes or self.outstanding == 0
+
+    def next_part(self) -> bytes | None:
+        """The part of the snapshot that may go now."""
+        if self.parts_sent == len(self.snapshot) or not self.has_credit:
+            return None
+        return self.snapshot[self.parts_sent]
+
+    def part_sent(self) -> None:
+        """It is on its way."""
+        self.outstanding += len(self.snapshot[self.parts_sent])
+        self.parts_sent += 1
+
+    def acknowledge(self, upto: int, parts: int = 0) -> None:
+        """Everything before `upto`, and so many parts, arrived: their credit returns."""
+        for part in range(self.parts_acked, min(parts, self.parts_sent)):
+            self.outstanding -= len(self.snapshot[part])
+            self.parts_acked = part + 1
+        if self.snapshot and self.parts_acked == len(self.snapshot):
+            self.snapshot, self.parts_sent, self.parts_acked = [], 0, 0
         self.acked = max(self.acked, min(upto, self.next))
         while self.in_flight and self.in_flight[0][0] <= self.acked:
             self.outstanding -= self.in_flight.popleft()[1]
@@ -47,13 +75,14 @@ class Following:
 
 @dataclass(slots=True)
 class Viewer:
-    """One attached client."""
+    """One attached client. `uid` is its process's, as the system tells it."""
 
     route: bytes
     who: str
     client: str
-    role: Literal["observer", "controller"]
+    role: Role
     heard: float
+    uid: int = field(default_factory=os.getuid)
     id: bytes = field(default_factory=lambda: os.urandom(16))
     following: dict[str, Following] = field(default_factory=dict)
     tokens: float = BURST
@@ -68,13 +97,20 @@ class Viewer:
         self.tokens -= 1.0
         return True
 
-    def info(self, heads: dict[str, int]) -> ViewerInfo:
-        """The record as others see it; lag is the worst over what it follows."""
+    def lag(self, heads: dict[str, int]) -> int:
+        """Events it does not have yet; the worst over what it follows."""
         lags = (heads.get(f.session, f.acked) - f.acked for f in self.following.values())
+        return max(lags, default=0)
+
+    def info(self, heads: dict[str, int], holds: list[str]) -> ViewerInfo:
+        """The record as others see it."""
         return ViewerInfo(
             viewer=self.id,
             who=self.who,
             client=self.client,
             role=self.role,
-            lag=max(lags, default=0),
+            lag=self.lag(heads),
+            sessions=[name for name in self.following if name in heads],
+            holds=[name for name in holds if name in heads],
+            uid=None if self.uid == os.getuid() else self.uid,
         )

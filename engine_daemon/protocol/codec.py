@@ -33,6 +33,9 @@ CAPS: Final = (
     "ask.condition",
     "reopen",
     "rename",
+    "lease",
+    "snapshot",
+    "note",
 )
 
 M = TypeVar("M", bound=Message)

@@ -7,6 +7,12 @@ from typing import Literal
 
 import msgspec
 
+from engine_daemon.protocol.command import At as At
+from engine_daemon.protocol.command import Command as Command
+from engine_daemon.protocol.filing import Close as Close
+from engine_daemon.protocol.filing import Release as Release
+from engine_daemon.protocol.filing import Rename as Rename
+from engine_daemon.protocol.filing import Reopen as Reopen
 from engine_daemon.protocol.reads import AnyAsk
 from engine_daemon.protocol.state import Place, State
 from engine_daemon.protocol.values import (
@@ -16,29 +22,21 @@ from engine_daemon.protocol.values import (
     StepFigures,
     TokenFigure,
 )
-
-Role = Literal["observer", "controller"]
-
-
-class At(Record, frozen=True, kw_only=True):
-    """Guard: the place the sender believed the session to be at."""
-
-    branch: int
-    step: int
-
+from engine_daemon.protocol.viewing import Lease as Lease
+from engine_daemon.protocol.viewing import Lost as Lost
+from engine_daemon.protocol.viewing import Message as Message
+from engine_daemon.protocol.viewing import Role as Role
+from engine_daemon.protocol.viewing import Snapshot as Snapshot
 
 # Commands -------------------------------------------------------------------------------------
-
-
-class Command(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", omit_defaults=True):
-    """Base of what may be asked of a session or the daemon."""
 
 
 class Open(Command, frozen=True, kw_only=True, tag="open"):
     """Open a session. `run_to` 0 stops at the first distribution, None runs until it ends.
 
     `until` are stop conditions, joined by or, numbered from 1; `watch` texts of tokens whose
-    numbers every step carries; `timeout_s` pauses it so long after it was accepted.
+    numbers every step carries; `timeout_s` pauses it so long after it was accepted. `private`: the
+    daemon keeps no recording once it is closed.
     """
 
     prompt: PromptSpec
@@ -53,6 +51,7 @@ class Open(Command, frozen=True, kw_only=True, tag="open"):
     watch: list[bytes] = msgspec.field(default_factory=list)
     timeout_s: float | None = None
     score_prompt: bool = False
+    private: bool = False
 
 
 class RunTo(Command, frozen=True, kw_only=True, tag="run_to"):
@@ -136,30 +135,6 @@ class SetWatch(Command, frozen=True, kw_only=True, tag="set_watch"):
     texts: list[bytes]
 
 
-class Close(Command, frozen=True, kw_only=True, tag="close"):
-    """End the session; its recording stays. `by` is written into it."""
-
-    by: Literal["user", "run"] = "user"
-
-
-class Reopen(Command, frozen=True, kw_only=True, tag="reopen"):
-    """Take up a session again whose log lies among the daemon's recordings, closed or not."""
-
-    session: str
-
-
-class Release(Command, frozen=True, kw_only=True, tag="release"):
-    """Let go of a closed session's log, so that its file can be changed or removed."""
-
-    session: str
-
-
-class Rename(Command, frozen=True, kw_only=True, tag="rename"):
-    """Call the session `title`."""
-
-    title: str
-
-
 class StopDaemon(Command, frozen=True, kw_only=True, tag="stop_daemon"):
     """Leave cleanly, within two seconds."""
 
@@ -171,7 +146,15 @@ class MeasureNaive(Command, frozen=True, kw_only=True, tag="measure_naive"):
     `NaiveMeasured`.
     """
 
-    lengths: list[int] = []
+    lengths: list[int] = msgspec.field(default_factory=list)
+
+
+class Note(Command, frozen=True, kw_only=True, tag="note"):
+    """Write a note at a step, pending or recorded; it is logged as `Noted`. Needs no lease."""
+
+    text: str
+    step: int | None = None
+    branch: int | None = None
 
 
 class CheckWeights(Command, frozen=True, kw_only=True, tag="check_weights"):
@@ -198,6 +181,7 @@ AnyCommand = (
     | StopDaemon
     | MeasureNaive
     | CheckWeights
+    | Note
 )
 
 CHUNK = 512
@@ -210,10 +194,6 @@ def next_chunk(place: Place, count: int = 1) -> RunTo:
 
 
 # Viewer → hub ---------------------------------------------------------------------------------
-
-
-class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Base of message bodies; the header's `t` names the type."""
 
 
 class Hello(Message, frozen=True, kw_only=True):
@@ -229,7 +209,8 @@ class Hello(Message, frozen=True, kw_only=True):
 
 
 class Sub(Message, frozen=True, kw_only=True):
-    """Follow a session's log from event `start`; `win_bytes` is the credit."""
+    """Follow a session's log from event `start`; `win_bytes` is the credit. `snapshot`: a long log
+    may begin with the session folded."""
 
     session: str
     start: int = msgspec.field(name="from")
@@ -244,14 +225,18 @@ class Unsub(Message, frozen=True, kw_only=True):
 
 
 class Ack(Message, frozen=True, kw_only=True):
-    """Everything before `next` has arrived; returns the credit it used."""
+    """Everything before `next`, and `parts` of the snapshot, arrived: their credit returns."""
 
     session: str
     next: int
+    parts: int = 0
 
 
 class Cmd(Message, frozen=True, kw_only=True):
-    """A command. `cmd` is its idempotency key; `at` is required where it changes the engine."""
+    """A command. `cmd` is its idempotency key; `at` is required where it changes the engine.
+
+    `lease_no`: of the lease the sender holds; 0 = none, then a free one is taken with it.
+    """
 
     cmd: bytes
     epoch: bytes
@@ -328,7 +313,10 @@ class Batch(Message, frozen=True, kw_only=True):
 
 
 class Reply(Message, frozen=True, kw_only=True):
-    """To a command, at once; its outcome is an event with the command's id as cause."""
+    """To a command, at once; its outcome is an event with the command's id as cause.
+
+    `lease_no`: the lease of the session that the sender holds from here on, if any.
+    """
 
     cmd: bytes
     status: Literal["accepted", "rejected"]
@@ -337,6 +325,7 @@ class Reply(Message, frozen=True, kw_only=True):
     hint: str = ""
     session: str | None = None
     at: At | None = None
+    lease_no: int = 0
 
 
 class Answer(Message, frozen=True, kw_only=True):
@@ -377,6 +366,7 @@ FROM_VIEWER: dict[str, type[Message]] = {
     "ack": Ack,
     "cmd": Cmd,
     "ask": AskRequest,
+    "lease": Lease,
     "ping": Ping,
 }
 FROM_HUB: dict[str, type[Message]] = {
@@ -384,8 +374,10 @@ FROM_HUB: dict[str, type[Message]] = {
     "refuse": Refuse,
     "state": StateMessage,
     "batch": Batch,
+    "snapshot": Snapshot,
     "reply": Reply,
     "answer": Answer,
+    "lost": Lost,
     "pong": Pong,
     "error": ErrorMessage,
 }

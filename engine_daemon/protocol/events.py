@@ -10,6 +10,13 @@ from typing import Literal
 
 import msgspec
 
+from engine_daemon.protocol.condition_events import ConditionAdded as ConditionAdded
+from engine_daemon.protocol.condition_events import ConditionDisabled as ConditionDisabled
+from engine_daemon.protocol.condition_events import ConditionRejected as ConditionRejected
+from engine_daemon.protocol.condition_events import ConditionRemoved as ConditionRemoved
+from engine_daemon.protocol.condition_events import WatchSet as WatchSet
+from engine_daemon.protocol.event import Event as Event
+from engine_daemon.protocol.event import UnknownEvent as UnknownEvent
 from engine_daemon.protocol.packing import split, unpack_ints
 from engine_daemon.protocol.values import (
     CacheReport,
@@ -21,7 +28,6 @@ from engine_daemon.protocol.values import (
     Restored,
     Sampler,
     StopReason,
-    TokenIds,
     Wanted,
     Watched,
     Work,
@@ -35,16 +41,6 @@ How = Literal["greedy", "sampled", "forced"]
 StepStop = Literal["eos", "length", "context", "condition", "user"]
 NO_OFFSET = 0xFFFFFFFF
 """In `PromptTokens.starts`/`ends`: normalisation leaves no place in the text for this token."""
-
-
-class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="k", omit_defaults=True):
-    """Base of every event. `t_ns` monotonic, `wall_ns` Unix time; `cause` the command's id."""
-
-    t_ns: int
-    wall_ns: int
-    branch: int = 0
-    step: int = 0
-    cause: bytes | None = None
 
 
 class Opened(Event, frozen=True, kw_only=True, tag="Opened"):
@@ -85,11 +81,9 @@ class EngineLost(Event, frozen=True, kw_only=True, tag="EngineLost"):
 
 
 class SessionSet(Event, frozen=True, kw_only=True, tag="SessionSet"):
-    """What belongs to the session and not to the daemon; logged once at opening.
-
-    `prompt` as it was given, so that a daemon killed before `PromptSet` can tokenise it again;
-    `run_to` what the opening command wanted; `wanted` its conditions and watch list.
-    """
+    """What belongs to the session and not to the daemon; logged once at opening. `run_to`, and
+    `wanted` (conditions, watch list) as opened. `prompt` as given, for a daemon that was killed
+    before `PromptSet`. `private`: no log is left once it is closed."""
 
     candidates: int
     cache_mode: Literal["kv", "none"]
@@ -99,6 +93,7 @@ class SessionSet(Event, frozen=True, kw_only=True, tag="SessionSet"):
     run_to: int | None = 0
     wanted: Wanted | None = None
     score_prompt: bool = False
+    private: bool = False
 
 
 class PromptSet(Event, frozen=True, kw_only=True, tag="PromptSet"):
@@ -280,42 +275,6 @@ class Stopped(Event, frozen=True, kw_only=True, tag="Stopped"):
     values: dict[str, ConditionValue] = msgspec.field(default_factory=dict)
 
 
-class ConditionAdded(Event, frozen=True, kw_only=True, tag="ConditionAdded"):
-    """A stop condition is in force from here on. `literals`: the tokens its texts stand for."""
-
-    number: int
-    source: str
-    literals: list[TokenIds] = msgspec.field(default_factory=list)
-
-
-class ConditionRejected(Event, frozen=True, kw_only=True, tag="ConditionRejected"):
-    """A condition that was asked for cannot be used with this model's tokens."""
-
-    source: str
-    code: str
-    message: str
-    hint: str = ""
-
-
-class ConditionRemoved(Event, frozen=True, kw_only=True, tag="ConditionRemoved"):
-    """It stops nothing any more; its number is not used again."""
-
-    number: int
-
-
-class ConditionDisabled(Event, frozen=True, kw_only=True, tag="ConditionDisabled"):
-    """The worker gave it up; `message` says why (a regular expression over its time limit)."""
-
-    number: int
-    message: str
-
-
-class WatchSet(Event, frozen=True, kw_only=True, tag="WatchSet"):
-    """The watched tokens from the next distribution on; replaces the list before it."""
-
-    tokens: list[TokenIds]
-
-
 class Branched(Event, frozen=True, kw_only=True, tag="Branched"):
     """`branch` begins: it leaves `parent` at `step`, and the session stands on it from here on.
 
@@ -349,6 +308,13 @@ class Renamed(Event, frozen=True, kw_only=True, tag="Renamed"):
     """The session is called `title` from here on."""
 
     title: str
+
+
+class Noted(Event, frozen=True, kw_only=True, tag="Noted"):
+    """Somebody wrote a note at this branch and step."""
+
+    who: str
+    text: str
 
 
 class Closed(Event, frozen=True, kw_only=True, tag="Closed"):
@@ -392,11 +358,6 @@ EVENTS: tuple[type[Event], ...] = (
     PromptScored,
     NaiveMeasured,
     Renamed,
+    Noted,
 )
 """Every kind of event; the codec and the golden files go by this table."""
-
-
-class UnknownEvent(msgspec.Struct, frozen=True):
-    """An event of a kind this version does not know: kept and skipped, never fatal."""
-
-    kind: str

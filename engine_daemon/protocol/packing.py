@@ -7,8 +7,9 @@ import sys
 from array import array
 from collections.abc import Iterable
 from itertools import accumulate, pairwise
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
+N = TypeVar("N", int, float)
 TypeCode = Literal["B", "H", "I", "f", "d"]
 
 _SWAP: Final = sys.byteorder == "big"
@@ -46,6 +47,23 @@ def unpack_floats(code: Literal["f", "d"], packed: bytes) -> list[float]:
     if _SWAP:
         column.byteswap()
     return column.tolist()
+
+
+def pack_array(column: "array[N]") -> bytes:
+    """A typed array as a column."""
+    if _SWAP:
+        column = column[:]
+        column.byteswap()
+    return column.tobytes()
+
+
+def unpack_array(like: "array[N]", packed: bytes) -> "array[N]":
+    """A column as a typed array of the kind of `like`; ValueError when the length does not fit."""
+    column = like[:0]
+    column.frombytes(packed)
+    if _SWAP:
+        column.byteswap()
+    return column
 
 
 def split(blob: bytes, lengths: Iterable[int]) -> list[bytes]:

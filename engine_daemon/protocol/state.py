@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from engine_daemon.protocol.values import ModelInfo, Record
+from engine_daemon.protocol.viewing import Role
 
 EngineWord = Literal["starting", "loading", "ready", "busy", "stuck", "dead"]
 SessionWord = Literal["waiting", "paused", "running", "ended", "closed"]
@@ -67,7 +68,7 @@ class EngineState(Record, frozen=True, kw_only=True):
 
 class SessionInfo(Record, frozen=True, kw_only=True):
     """One open session. `trouble`: why its log cannot be written; then nothing more is in it than
-    was shown, and the session stands."""
+    was shown, and the session stands. `holder`: who has the lease `lease_no`; None: it is free."""
 
     session: str
     title: str
@@ -83,13 +84,19 @@ class SessionInfo(Record, frozen=True, kw_only=True):
 
 
 class ViewerInfo(Record, frozen=True, kw_only=True):
-    """One attached viewer; `lag` in events."""
+    """One attached viewer; `lag` in events. `sessions` it follows, `holds`: whose lease it has.
+
+    `uid` of its process where that is not the daemon's own user.
+    """
 
     viewer: bytes
     who: str
     client: str
-    role: Literal["observer", "controller"]
+    role: Role
     lag: int = 0
+    sessions: list[str] = msgspec.field(default_factory=list)
+    holds: list[str] = msgspec.field(default_factory=list)
+    uid: int | None = None
 
 
 class State(Record, frozen=True, kw_only=True):

@@ -5,9 +5,11 @@ needs those of a committed step asks for the event by `seq_predicted`.
 """
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, Self
 
-from engine_daemon.protocol.codec import unpack_event
+import msgspec
+
+from engine_daemon.protocol.codec import WireError, unpack_event
 from engine_daemon.protocol.events import (
     Branched,
     CacheReleased,
@@ -22,6 +24,7 @@ from engine_daemon.protocol.events import (
     Event,
     How,
     NaiveMeasured,
+    Noted,
     Opened,
     Predicted,
     Prefilled,
@@ -40,11 +43,13 @@ from engine_daemon.protocol.events import (
     UnknownEvent,
     WatchSet,
 )
-from engine_daemon.protocol.packing import pack_ints, unpack_floats, unpack_ints
+from engine_daemon.protocol.image import Image
+from engine_daemon.protocol.packing import pack_ints, unpack_ints
 from engine_daemon.protocol.state import Place, SessionWord
 from engine_daemon.protocol.values import PromptToken
 from engine_daemon.recording.checks import check_prompt, check_scores
-from engine_daemon.recording.paths import Paths, how_of
+from engine_daemon.recording.known import Known
+from engine_daemon.recording.paths import how_of
 from engine_daemon.recording.rows import Rows
 
 _ENDS: Final = ("eos", "length", "context")
@@ -65,7 +70,7 @@ class GapError(Exception):
         self.seq = seq
 
 
-class Columns(Paths):
+class Columns(Known):
     """Everything known of one session: last-known values, and one row a committed step.
 
     Attributes:
@@ -81,6 +86,7 @@ class Columns(Paths):
         watch: the watched tokens; None when nobody watches any.
         fired: (step, number) of every stop at a condition; the step it was true of.
         scored: how likely the prompt was; `prompt_scores` has it as lists.
+        notes: what people wrote at steps; `acts`: the last commands, and who gave them.
         naive: (length, ms) of each forward without cache that was measured.
         measuring: measurements still to come.
         complete: False when events were skipped, so that rows may be missing numbers.
@@ -89,31 +95,6 @@ class Columns(Paths):
     def __init__(self) -> None:
         super().__init__()
         self.next = 0
-        self.opened: Opened | None = None
-        self.title = ""
-        self.engine: EngineStarted | None = None
-        self.lost: EngineLost | None = None
-        self.limits: SessionSet | None = None
-        self.prompt: PromptSet | None = None
-        self.rejected: PromptRejected | None = None
-        self.goal: int | None = None
-        self.closed = False
-        self.strays = 0
-        self.complete = True
-        self.conditions: dict[int, ConditionAdded] = {}
-        self.disabled: dict[int, str] = {}
-        self.next_condition = 1
-        self.refused: ConditionRejected | None = None
-        self.watch: WatchSet | None = None
-        self.fired: list[tuple[int, int]] = []
-        self._running = False
-        self._predicted_once = False
-        self._prompt_tokens: list[PromptToken] | None = None
-        self.scored: PromptScored | None = None
-        self._prompt_scores: tuple[list[float], list[int]] = ([], [])
-        self.naive: list[tuple[int, float]] = []
-        self.measuring = 0
-        self._read: Prefilled | None = None
 
     def __bool__(self) -> bool:
         """True also before the first step: a session without steps is a session."""
@@ -166,9 +147,8 @@ class Columns(Paths):
                 self._read, self.measuring = None, 0
             case Prefilled():
                 self._read = event
-            case PromptScored(logprobs=logprobs, ranks=ranks):
-                self.scored = event
-                self._prompt_scores = unpack_floats("f", logprobs), unpack_ints("I", ranks)
+            case PromptScored():
+                self.score(event)
             case NaiveMeasured():
                 self.naive.append((event.length, event.ms))
                 # One that was under way when the rest was cancelled still comes.
@@ -207,6 +187,9 @@ class Columns(Paths):
                     self._read = None
             case Renamed(title=title):
                 self.title = title
+            case Noted():
+                self.notes.append(event)
+                self.acts.append(event)
             case Recomputed():
                 pass
             case Closed():
@@ -218,6 +201,7 @@ class Columns(Paths):
                 raise AssertionError(f"no arm for {type(event).__name__}")
 
     def _command(self, event: Commanded) -> None:
+        self.acts.append(event)
         if event.op == "measure_naive":
             self.measuring = event.goal or 1
         elif event.op == "pause":
@@ -308,6 +292,26 @@ class Columns(Paths):
         for _ in range(missing):
             self.add_lost()
         return True
+
+    # Image ------------------------------------------------------------------------------------
+
+    def image(self) -> bytes:
+        """Everything up to `next`, packed: for who was not there from the beginning."""
+        image = Image(next=self.next, known=self.known(), tree=self.tree())
+        return msgspec.msgpack.encode(image)
+
+    @classmethod
+    def of(cls, packed: bytes) -> Self:
+        """Columns that go on where the image was made. WireError when it is none."""
+        made = cls()
+        try:
+            image = msgspec.msgpack.decode(packed, type=Image)
+            made.next = image.next
+            made.recall(image.known)
+            made.grow(image.tree)
+        except (ValueError, KeyError, RecursionError, MemoryError) as error:
+            raise WireError("bad_body", f"not an image of a session: {error}") from None
+        return made
 
     # Where it stands --------------------------------------------------------------------------
 

@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from engine_daemon.protocol.events import How, Predicted, StepStop, Stopped
+from engine_daemon.protocol.image import BranchImage, EndImage, TreeImage
 from engine_daemon.protocol.values import Sampler
 from engine_daemon.recording.rows import Flag, Rows
 
 ROOT: Final = 0
+_END: Final = ("pending", "seq_pending", "last_stop", "stop", "sampler", "salt")
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +162,45 @@ class Paths(Rows):
             branch, found.parent, found.step, length, rows.piece(at), how_of(rows.flags[at])
         )
 
+    # Image ------------------------------------------------------------------------------------
+
+    def tree(self) -> TreeImage:
+        """All branches, packed."""
+        return TreeImage(
+            branch=self.branch,
+            path=self.rows_image(),
+            end=_end_image(End(**{name: getattr(self, name) for name in _END})),
+            stood=self._stood,
+            last_salt=self.last_salt,
+            branches=[
+                BranchImage(
+                    id=name,
+                    parent=one.parent,
+                    step=one.step,
+                    rest=one.rest.rows_image(),
+                    end=_end_image(one.end),
+                )
+                for name, one in self._branches.items()
+            ],
+        )
+
+    def grow(self, tree: TreeImage) -> None:
+        """Take over the branches of an image; ValueError when they are no tree."""
+        self.load(tree.path)
+        self.branch, self.last_salt, self._stood = tree.branch, tree.last_salt, tree.stood
+        for name in _END:
+            setattr(self, name, getattr(tree.end, name))
+        self._branches = {}
+        for one in tree.branches:
+            rest = Rows()
+            rest.load(one.rest)
+            end = End(**{name: getattr(one.end, name) for name in _END})
+            self._branches[one.id] = _Branch(one.parent, one.step, rest, end)
+        known = all(one.parent is None or one.parent < one.id for one in tree.branches)
+        parents = {one.parent for one in tree.branches} | {tree.branch, ROOT}
+        if not known or not parents <= {*self._branches, None}:
+            raise ValueError("the branches are no tree")
+
     # Moving -----------------------------------------------------------------------------------
 
     def go_to(self, branch: int) -> None:
@@ -224,3 +265,7 @@ def how_of(flags: int) -> How:
     if flags & Flag.FORCED:
         return "forced"
     return "sampled" if flags & Flag.SAMPLED else "greedy"
+
+
+def _end_image(end: End) -> EndImage:
+    return EndImage(**{name: getattr(end, name) for name in _END})

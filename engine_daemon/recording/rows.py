@@ -11,6 +11,8 @@ from itertools import accumulate
 from typing import Final
 
 from engine_daemon.protocol.events import Predicted, Stepped
+from engine_daemon.protocol.image import RowsImage
+from engine_daemon.protocol.packing import pack_array, unpack_array
 
 _U32: Final = 0xFFFFFFFF
 NO_SEQ: Final = _U32
@@ -104,6 +106,25 @@ class Rows:
         moved = len(self._pieces) - first
         self._pieces += other._pieces[first : other._piece_ends[end - 1]]
         self._piece_ends.extend(at + moved for at in other._piece_ends[start:end])
+
+    def rows_image(self) -> RowsImage:
+        """All rows, packed."""
+        return RowsImage(
+            columns={name: pack_array(getattr(self, name)) for name in _COLUMNS},
+            piece_ends=pack_array(self._piece_ends),
+            pieces=bytes(self._pieces),
+        )
+
+    def load(self, image: RowsImage) -> None:
+        """The rows of an image instead of one's own; ValueError when its columns do not fit."""
+        for name in _COLUMNS:
+            setattr(self, name, unpack_array(getattr(self, name), image.columns.get(name, b"")))
+        self._piece_ends = unpack_array(self._piece_ends, image.piece_ends)
+        self._pieces = bytearray(image.pieces)
+        lengths = {len(getattr(self, name)) for name in _COLUMNS} | {len(self._piece_ends)}
+        end = self._piece_ends[-1] if self._piece_ends else 0
+        if len(lengths) != 1 or end != len(self._pieces):
+            raise ValueError("the columns do not fit each other")
 
     def cut(self, step: int) -> "Rows":
         """Take the rows from `step` on off the end."""

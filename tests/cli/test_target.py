@@ -78,8 +78,13 @@ def test_where_to_attach() -> None:
     with directories():
         assert attach_target(["big"], Given()).paths.name == "big"
         assert attach_target([], Given(name="big")).paths.name == "big"
-        for where in ("ssh://box/big", "ada/big", "ipc:///tmp/x"):
-            with pytest.raises(InspectError, match="not supported in this version"):
-                attach_target([where], Given())
+        with pytest.raises(InspectError, match="not supported in this version"):
+            attach_target(["ssh://box/big"], Given())
+        with pytest.raises(InspectError, match="no user"):
+            attach_target(["no-such-user/big"], Given())
+        for where in ("nobody/big", "ipc:///tmp/x"):
+            assert attach_target([where], Given()).paths.endpoint is not None
+            with pytest.raises(InspectError, match="two daemons"):
+                attach_target([where], Given(name="small"))
         with pytest.raises(InspectError, match="two daemons"):
             attach_target(["big"], Given(name="small"))

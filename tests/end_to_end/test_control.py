@@ -1,8 +1,13 @@
 """One-shot commands on a session."""
 
+import signal
+
 import pytest
 
+from tests.daemons import wait_for
 from tests.end_to_end.command import SCRIPTED, Place
+
+ENDLESS = ("--engine", "scripted", "--model", "scripted:rate=20,context=100000")
 
 
 @pytest.fixture
@@ -74,3 +79,61 @@ def test_after_the_end_of_the_sequence(place: Place) -> None:
     assert place.session(session)["status"] == "ended"
     assert f"stands at step {steps}" in place.run("step", session).out.decode()
     assert f"stands at step {steps + 1}" in place.run("step", session).out.decode()
+
+
+def test_a_lease_held_by_a_screen_is_respected_until_it_leaves(place: Place) -> None:
+    with place.terminal(*SCRIPTED, "--as", "Ada", "Hello") as screen:
+        screen.until("step 0 pending")
+        (found,) = place.status()["sessions"]
+        session = str(found["session"])
+        assert (found["holder"], found["lease_no"]) == ("Ada", 1)
+        for words in (
+            ("step", session),
+            ("resume", session),
+            ("force", session, "--id", "300"),
+            ("close", session),
+        ):
+            done = place.run(*words, code=4)
+            assert "lease held by Ada" in done.err
+            assert f"attach --session {session}" in done.err
+        place.run("pause", session)
+        screen.press("q")
+        screen.finish()
+    assert "at step 1" in place.run("step", session, "--as", "Bob").out.decode()
+    wait_for(lambda: place.session(session)["holder"] is None)
+
+
+def test_a_run_whose_lease_is_taken_says_so_and_waits(place: Place) -> None:
+    run = place.start("run", *ENDLESS, "Hello")  # text: nobody reads it, and a pipe is short
+    wait_for(lambda: any(place.connections()) and bool(place.status()["sessions"]))
+    session = str(place.status()["sessions"][0]["session"])
+    with place.terminal("attach", "--session", session, "--as", "Bob") as screen:
+        screen.until("LIVE")
+        screen.press("L")
+        screen.until("take the lease")
+        screen.press("y")
+        assert "taken by Bob" in run.said("taken")
+        screen.press("space")
+        assert "the run waits" in run.said("paused by Bob")
+        run.send(signal.SIGINT)
+        run.finish(130)
+        screen.press("q")
+        screen.finish()
+
+
+def test_a_run_leaves_open_what_somebody_else_holds_at_its_end(place: Place) -> None:
+    slow = ("--engine", "scripted", "--model", "scripted:rate=10", "--candidates", "2")
+    run = place.start("run", *slow, "--json", "--steps", "80", "Hello")
+    session = str(run.until("step", 1)["session"])
+    place.run("pause", session)
+    run.said("the run waits")
+    with place.terminal("attach", "--session", session, "--as", "Bob") as screen:
+        screen.until("PAUSED")
+        screen.press("space")
+        done = run.finish(0)
+        assert done.lines[-1]["reason"] == "length"
+        assert "not closed: lease held by Bob" in done.err
+        assert f"attach --session {session}" in done.err
+        assert place.session(session)["status"] == "ended"
+        screen.press("q")
+        screen.finish()

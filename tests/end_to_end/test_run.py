@@ -279,6 +279,7 @@ def test_somebody_takes_another_branch_and_comes_back(place: Place) -> None:
     run = place.start("run", *SLOW, "--json", *SHORT, "--steps", "60", "Hello")
     session = run.until("step", 4)["session"]
     place.run("pause", session)
+    run.said("the run waits")  # it has given its lease back
     at = place.session(session)["place"]["step"]
     with place.terminal("attach", "--session", session) as screen:
         screen.until(f"step {at} pending")
@@ -305,3 +306,14 @@ def test_somebody_takes_another_branch_and_comes_back(place: Place) -> None:
     assert {step["branch"] for step in steps} == {0}
     assert {step["chosen"]["how"] for step in steps} == {"greedy"}
     assert lines[-1]["reason"] == "length"
+
+
+def test_a_private_run_leaves_no_recording_but_the_viewers_own(place: Place) -> None:
+    own = place.root / "own.lir"
+    lines = place.json(
+        "run", *SCRIPTED, "--json", "--private", "--steps", "5", "--record", str(own), "Hello"
+    )
+    assert lines[-1]["event"] == "done"
+    assert list((place.root / "state").rglob("*.lir")) == []
+    assert own.stat().st_size > 0
+    assert "no sessions yet" in place.run("sessions", "list").out.decode()

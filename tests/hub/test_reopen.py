@@ -8,7 +8,7 @@ from engine_daemon.client import DaemonClient
 from engine_daemon.protocol import commands as cmd
 from engine_daemon.protocol import events as ev
 from engine_daemon.protocol.codec import unpack_event
-from engine_daemon.protocol.values import Sampler
+from engine_daemon.protocol.values import PromptSpec, Sampler
 from engine_daemon.recording.columns import Columns
 from engine_daemon.recording.format import frame
 from tests.daemons import Daemon, attached, directories, running_daemon, watching
@@ -202,3 +202,30 @@ async def test_files_that_are_no_logs_are_left_alone() -> None:
                 assert client.state.sessions == []
         for name, content in odd.items():
             assert (daemon.paths.recordings / name).read_bytes() == content
+
+
+async def test_a_private_session_leaves_no_file_once_it_is_closed() -> None:
+    with directories():
+        daemon = Daemon().start()
+        async with DaemonClient(daemon.paths, client="test") as client:
+            opening = cmd.Open(prompt=PromptSpec(text=b"a secret"), private=True)
+            reply = await client.command(opening)
+            assert reply.session is not None
+        log = daemon.paths.recordings / f"{reply.session}.lir"
+        assert log.exists()
+        # A restart does not close it: it opens again, and is private still.
+        daemon.stop()
+        assert log.exists()
+        daemon.start()
+        async with attached(daemon.paths, reply.session) as watch:
+            await watch.until(lambda c: c.prompt is not None)
+            await watch.client.command(cmd.Close(), reply.session)
+            # Who follows it sees its end all the same.
+            columns = await watch.until(lambda c: c.closed)
+            assert not log.exists()
+            assert columns.limits is not None
+            assert columns.limits.private
+            async with attached(daemon.paths, reply.session) as late:
+                await late.until(lambda c: c.closed)
+        assert list(daemon.paths.recordings.iterdir()) == []
+        daemon.stop()

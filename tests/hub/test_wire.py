@@ -54,6 +54,13 @@ class RawViewer:
                 batches.append(received[1])
         return batches
 
+    def quiet(self) -> list[str]:
+        """The kinds of what still comes, until nothing does."""
+        kinds = []
+        while (received := self.receive(0.7)) is not None:
+            kinds.append(received[0])
+        return kinds
+
     def drain(self) -> None:
         while self.receive(0.0) is not None:
             pass

@@ -18,6 +18,7 @@ from engine_daemon.protocol.packing import pack_floats, pack_ints
 from engine_daemon.protocol.reads import AskEncode, AskEvents, AskStacks
 from tests.protocol.samples_branches import BRANCHES
 from tests.protocol.samples_prefill import PREFILL_SAMPLES
+from tests.protocol.samples_viewing import VIEWING_SAMPLES
 
 CMD: Final = bytes(range(16))
 EPOCH: Final = b"epoch-01"
@@ -360,6 +361,7 @@ SAMPLES: Final[dict[str, msgspec.Struct]] = {
 SAMPLES["OpenSession-2"] = msgspec.structs.replace(SAMPLES["OpenSession"], stands=False)
 SAMPLES["SessionInfo-2"] = msgspec.structs.replace(SESSION_INFO, trouble="no space left")
 SAMPLES.update(PREFILL_SAMPLES)
+SAMPLES.update(VIEWING_SAMPLES)
 SAMPLES["EngineOptions-3"] = w.EngineOptions(plain_engine=True)
 SAMPLES["ModelInfo-2"] = msgspec.structs.replace(MODEL, engine_path="packed+joined+attention")
 NOTES: Final = ["the FP8 weights are dequantised to bf16"]

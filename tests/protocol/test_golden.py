@@ -8,7 +8,7 @@ from types import ModuleType
 import msgspec
 import pytest
 
-from engine_daemon.protocol import commands, events, reads, state, values, worker
+from engine_daemon.protocol import commands, events, image, reads, state, values, viewing, worker
 from engine_daemon.protocol.codec import decode_body, open_envelope, seal, unpack_event
 from engine_daemon.protocol.commands import Message
 from engine_daemon.protocol.events import EVENTS, Event
@@ -16,10 +16,16 @@ from tests.protocol import samples
 from tests.protocol.condition_samples import CONDITION_SAMPLES
 from tests.protocol.samples import EPOCH, VIEWER
 from tests.protocol.samples_filing import FILING
+from tests.protocol.samples_image import IMAGE_SAMPLES
 
-SAMPLES: dict[str, msgspec.Struct] = {**samples.SAMPLES, **CONDITION_SAMPLES, **FILING}
+SAMPLES: dict[str, msgspec.Struct] = {
+    **samples.SAMPLES,
+    **CONDITION_SAMPLES,
+    **FILING,
+    **IMAGE_SAMPLES,
+}
 GOLDEN = Path(__file__).parent / "golden"
-MODULES: tuple[ModuleType, ...] = (commands, events, reads, state, values, worker)
+MODULES: tuple[ModuleType, ...] = (commands, events, image, reads, state, values, viewing, worker)
 INSIDE_ONLY = {"UnknownEvent", "PromptToken", "CandidateRow", "WatchedRow"}
 """Structs that are unpacked views and never cross anything."""
 

@@ -9,7 +9,7 @@ from tests.tui.story import MODEL, SESSION, Row, Story, state
 from tui.app import InspectApp
 
 KEYS = {
-    "main": ["tab", "down", "u", "S", "S", "g", "G", "tab", "up", "tab", "m", "tab", "z", "z"],
+    "main": ["tab", "down", "u", "S", "S", "g", "G", "tab", "up", "tab", "M", "tab", "z", "z"],
     "dialogs": ["question_mark", "escape", "p", "escape", "t", "escape", "ctrl+n"],
     "small": ["S", "s"],
 }

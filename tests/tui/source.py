@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import Self
 
+import msgspec
+
 from engine_daemon.client import LinkLost, Update
 from engine_daemon.errors import InspectError
 from engine_daemon.protocol.codec import pack_event
@@ -18,6 +20,7 @@ from engine_daemon.protocol.commands import (
     At,
     Batch,
     Force,
+    Note,
     Open,
     Pause,
     RemoveCondition,
@@ -30,10 +33,12 @@ from engine_daemon.protocol.commands import (
 from engine_daemon.protocol.events import (
     ConditionAdded,
     ConditionRemoved,
+    Noted,
     SamplerSet,
 )
 from engine_daemon.protocol.reads import AnyAsk, AskCondition, AskEncode, AskEvents
 from engine_daemon.protocol.state import State
+from engine_daemon.protocol.viewing import LeaseWord
 from tests.tui.story import SESSION, Story, state
 
 
@@ -50,6 +55,8 @@ class FakeSource:
         self.conditions = 0
         self.answer: Answer | None = None
         self.followed: dict[str, int] = {}
+        self.leased: list[tuple[LeaseWord, str]] = []
+        self.number = 0
         self._queue: asyncio.Queue[Update] = asyncio.Queue()
         self._answers: asyncio.Event = asyncio.Event()
         self._answers.set()
@@ -101,6 +108,12 @@ class FakeSource:
                 self.story.add(added)
             case RemoveCondition(number=number):
                 self.story.add(ConditionRemoved(t_ns=1, wall_ns=1, number=number))
+            case Note(text=text, step=step, branch=branch):
+                self.story.add(
+                    Noted(
+                        t_ns=1, wall_ns=1, step=step or 0, branch=branch or 0, who="me", text=text
+                    )
+                )
             case Switch(branch=branch):
                 self.story.switch(branch)
             case _:
@@ -124,6 +137,26 @@ class FakeSource:
             case _:
                 raise InspectError("not here", code="gone")
 
+    async def lease(self, do: LeaseWord, session: str) -> Reply:
+        self.leased.append((do, session))
+        if self.refuse is not None:
+            raise self.refuse
+        self.number = 0 if do == "release" else self.hold("me@here")
+        if do == "release":
+            self.hold(None)
+        return Reply(cmd=b"l" * 16, status="accepted", session=session, lease_no=self.number)
+
+    def hold(self, who: str | None) -> int:
+        """Somebody has the lease from here on; its number."""
+        info = self.state.sessions[0]
+        number = info.lease_no + (who is not None)
+        info = msgspec.structs.replace(info, holder=who, lease_no=number)
+        self.set_state(msgspec.structs.replace(self.state, sessions=[info]))
+        return number
+
+    def holds(self, session: str | None) -> bool:
+        return self.number > 0 and session == SESSION
+
     def hold_answers(self) -> None:
         """No answer to a read from here on."""
         self._answers.clear()
@@ -132,7 +165,7 @@ class FakeSource:
         """Answer what was held back."""
         self._answers.set()
 
-    def follow(self, session: str, start: int = 0) -> None:
+    def follow(self, session: str, start: int = 0, *, snapshot: bool = False) -> None:
         self.followed[session] = start
         self.flush()
 

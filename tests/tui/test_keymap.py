@@ -12,10 +12,13 @@ from tui.screens.branches import BranchesScreen
 from tui.screens.breakpoints import BreakpointsScreen
 from tui.screens.force_text import ForceTextScreen
 from tui.screens.main import MainScreen
+from tui.screens.note import NoteScreen
+from tui.screens.notes import NotesScreen
 from tui.screens.prompt import PromptScreen
 from tui.screens.replay import ReplayScreen
 from tui.screens.sampler import SamplerScreen
 from tui.screens.sessions import SessionsScreen
+from tui.screens.viewers import ViewersScreen
 
 OWNERS: dict[Scope, type[DOMNode]] = {
     "main": MainScreen,
@@ -26,9 +29,12 @@ OWNERS: dict[Scope, type[DOMNode]] = {
     "branches": BranchesScreen,
     "text": ForceTextScreen,
     "replay": ReplayScreen,
+    "viewers": ViewersScreen,
+    "note": NoteScreen,
+    "notes": NotesScreen,
 }
 OWNERS.update({pane.SCOPE: pane for pane in PANES.values() if pane.SCOPE is not None})
-NAMED = {key.value for key in Keys} | {"space", "question_mark", "colon"}
+NAMED = {key.value for key in Keys} | {"space", "question_mark", "colon", "apostrophe"}
 NAMED |= {"left_square_bracket", "right_square_bracket", "left_curly_bracket"}
 NAMED |= {"right_curly_bracket", "less_than_sign", "greater_than_sign"}
 

@@ -40,7 +40,7 @@ _LEAST_ROWS: Final = 8
 
 
 class CostPane(Pane):
-    """Time of each decode step over the tokens before it; `m` changes what is drawn."""
+    """Time of each decode step over the tokens before it; `M` changes what is drawn."""
 
     TITLE: ClassVar[str] = "COST PER STEP"
     SCOPE: ClassVar[Scope | None] = "cost"

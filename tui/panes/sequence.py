@@ -9,8 +9,10 @@ from typing import ClassVar, Final
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
+from textual.content import Content
 
 from engine_daemon.recording.rows import Flag
+from tui.acts import act_text
 from tui.keymap import Scope, bindings
 from tui.panes.base import Line, Pane, block, empty
 from tui.text import SafeText, show_text, width
@@ -74,10 +76,16 @@ class SequencePane(Pane):
             self._looked_at = (at, flow.lines)
             self._top = min(max(self._top, line - rows + 1), line)
         self._top = max(min(self._top, last), 0)
-        self.border_subtitle = self._where(flow, rows)
+        self.border_subtitle = Content(self._below(flow, rows))
         return [
             self._line(flow, number, at, columns) for number in range(self._top, self._top + rows)
         ]
+
+    def _below(self, flow: Flow, rows: int) -> SafeText:
+        """Who did what last, where there are others, and where one is in the text."""
+        acts = self.view.columns.acts
+        act = act_text(acts[-1]) if acts and self.view.others else SafeText("")
+        return SafeText(" · ".join(filter(None, (act, self._where(flow, rows)))))
 
     def _where(self, flow: Flow, rows: int) -> str:
         if flow.lines <= rows:

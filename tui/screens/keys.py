@@ -11,6 +11,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from tui.keymap import Action, Scope, in_scope, key_name
+from tui.text import SafeText, clip
 from tui.theming import Palette, palette
 
 _ALWAYS: Final[tuple[str, ...]] = ("main.help", "main.leave")
@@ -28,6 +29,7 @@ class KeysBar(Widget):
         self._count = ""
         self._first = ("", "")
         self._without: frozenset[str] = frozenset()
+        self._told = SafeText("")
         self._colours: Palette | None = None
 
     def show(
@@ -43,6 +45,12 @@ class KeysBar(Widget):
         shown = (list(scopes), count, first, without)
         if shown != (self._scopes, self._count, self._first, self._without):
             self._scopes, self._count, self._first, self._without = shown
+            self.refresh()
+
+    def tell(self, words: SafeText) -> None:
+        """Say this instead of the keys; nothing: the keys again."""
+        if words != self._told:
+            self._told = words
             self.refresh()
 
     def notify_style_update(self) -> None:
@@ -65,6 +73,9 @@ class KeysBar(Widget):
         """As many entries as fit whole; those for help and for leaving always."""
         self._colours = self._colours or palette(self.app.theme_variables)
         colours, columns = self._colours, self.size.width
+        if self._told:
+            told = [Segment(f" {clip(self._told, columns - 2)} ", colours.lit)]
+            return Strip(told).adjust_cell_length(columns, colours.bar)
         actions = self._actions()
         entries = {action.id: self._entry(action, columns) for action in actions}
         always: list[str] = [name for name in _ALWAYS if name in entries]

@@ -26,6 +26,7 @@ from tui.screens.breakpoint_keys import BreakpointKeys
 from tui.screens.glance import Glance
 from tui.screens.keys import KeysBar
 from tui.screens.measuring import Measuring
+from tui.screens.people import People
 from tui.screens.status import StatusBar
 from tui.source import EventSource
 from tui.text import show_text
@@ -39,10 +40,12 @@ _BEHIND: Final = ("tokens", "cost", "cache")
 """Panes that share one place on small terminals."""
 _FORCING: Final = ("main.choose", "next.force")
 """What enter does, while something can be forced."""
+_COMMANDING: Final = ("main.run_or_pause", "main.new_prompt", "main.sampler", "main.breakpoints")
+"""What an observer cannot do. (`s` moves its cursor.)"""
 _MOST_STEPS: Final = 99_999
 
 
-class MainScreen(BranchActions, BreakpointKeys, Measuring):
+class MainScreen(BranchActions, BreakpointKeys, Measuring, People):
     """Everything of one session at once."""
 
     BINDINGS = bindings("main")
@@ -56,7 +59,7 @@ class MainScreen(BranchActions, BreakpointKeys, Measuring):
     def __init__(self, view: View, *, observe: bool = False) -> None:
         super().__init__()
         self.view = view
-        self._observe = observe
+        self._observe = view.observing = observe
         self._count = ""
         self._front = _BEHIND[0]
         self.source: EventSource | None = None
@@ -90,6 +93,7 @@ class MainScreen(BranchActions, BreakpointKeys, Measuring):
         """Show what the source tells, until it ends."""
         self.source = source
         self.view.state = source.state
+        self.view.holds = source.holds
         self.control = Control(source, self.view, observe=self._observe)
         self.feed = self.make_feed(source, self.control.carry_on)
         self.paint()
@@ -106,15 +110,19 @@ class MainScreen(BranchActions, BreakpointKeys, Measuring):
         for pane in self.query(Pane):
             pane.data_changed()
         self._show_keys()
+        self.tell_news()
 
     @work(group="commands", exit_on_error=False)
     async def _do(self, intent: Coroutine[object, object, object]) -> None:
         try:
-            await intent
+            words = await intent
+            if isinstance(words, str):
+                self.say(words, calm=True)
         except InspectError as error:
             if self.control is not None:
                 self.control.forget()
-            self.say(error)
+            if not self.tell_refusal(error):
+                self.say(error)
         self.paint()
 
     def say(self, error: InspectError | str, *, calm: bool = False) -> None:
@@ -132,6 +140,8 @@ class MainScreen(BranchActions, BreakpointKeys, Measuring):
 
     def on_key(self, event: events.Key) -> None:
         """Digits before an action are its count."""
+        if self.heard_key(event):
+            return
         char = event.character
         if char is not None and char in "0123456789" and (self._count or char != "0"):
             event.stop()
@@ -161,7 +171,8 @@ class MainScreen(BranchActions, BreakpointKeys, Measuring):
 
     def without(self) -> frozenset[str]:
         """Actions that would only be refused now, by id."""
-        return frozenset() if self.view.forcible else frozenset(_FORCING)
+        forcing = () if self.view.forcible and not self._observe else _FORCING
+        return frozenset((*forcing, *(_COMMANDING if self._observe else ())))
 
     def _take_count(self) -> int:
         count = int(self._count or 1)

@@ -18,6 +18,7 @@ from tui.view import View
 
 _TRACK = 20
 _LONGEST_WHY = 40
+_LONGEST_WHO = 20
 _WORDS = {
     "waiting": "… WAITING",
     "paused": "‖ PAUSED",
@@ -45,9 +46,15 @@ class StatusBar(Pane):
         trouble = self._trouble(columns)
         if trouble is not None:
             return [trouble]
-        for model, hint in ((True, True), (False, True), (False, False)):
+        for model, hint, rate in (
+            (True, True, True),
+            (False, True, True),
+            (False, True, False),
+            (False, False, True),
+            (False, False, False),
+        ):
             if self.view.replay is None:
-                left, right = [*self._model(model), *self._state(hint)], self._right()
+                left, right = [*self._model(model), *self._state(hint)], self._right(rate)
             else:
                 left = [*self._model(model), *replay_state(self.view, self.palette)]
                 right = replay_right(self.view, self.palette, self._elapsed)
@@ -116,6 +123,8 @@ class StatusBar(Pane):
         engine = self.view.engine
         if engine is not None and engine.synthetic:
             line += [Segment(" SYNTHETIC ", palette.mark_badge), Segment(" ", palette.base)]
+        if self.view.observing:
+            line += [Segment(" OBSERVING ", palette.badge_quiet), Segment(" ", palette.base)]
         if self.view.session is None:
             return line
         status = columns.status
@@ -153,14 +162,32 @@ class StatusBar(Pane):
         steps = f" · {len(columns)} of {most} steps" if most == len(columns) else ""
         return steps + (" · s or space goes on" if columns.place.reason != "context" else "")
 
-    def _right(self) -> Line:
+    def _lease(self) -> SafeText:
+        """Whose the lease is, where there is anybody to share it with; a free one needs no word:
+        whoever steps has it."""
+        view, info = self.view, self.view.info
+        if info is None or (view.lease != "other" and not view.others):
+            return SafeText("")
+        match view.lease:
+            case "ours":
+                return SafeText("lease you · ")
+            case "other":
+                return SafeText(f"lease {clip(show_text(info.holder or ''), _LONGEST_WHO)} · ")
+            case _:
+                return SafeText("")
+
+    def _right(self, with_rate: bool) -> Line:
         state, palette = self.view.state, self.palette
         viewers = 0 if state is None else len(state.viewers)
         speed = self.view.speed()
         rate = "– tok/s" if speed is None else f"{speed:.1f} tok/s"
         people = f"{viewers} viewer{'' if viewers == 1 else 's'}"
         newer = "daemon is newer · " if self.view.newer_daemon else ""
-        return [
-            Segment(f"{newer}{people} · ", palette.muted),
-            Segment(f"{rate} ", palette.title),
+        line = [
+            Segment(newer, palette.muted),
+            Segment(self._lease(), palette.accent),
+            Segment(people, palette.muted),
         ]
+        if with_rate:
+            line += [Segment(" · ", palette.muted), Segment(rate, palette.title)]
+        return [*line, Segment(" ", palette.base)]

@@ -25,7 +25,7 @@ async def test_measured_points_outweigh_marks() -> None:
 async def test_cost_changes_what_it_draws() -> None:
     async with screen(running()) as (pilot, app, _source):
         assert "ms a step" in rows(app, "cost")[0]
-        await pilot.press("shift+tab", "shift+tab", "m")
+        await pilot.press("shift+tab", "shift+tab", "M")
         assert "ms so far" in rows(app, "cost")[0]
-        await pilot.press("m")
+        await pilot.press("M")
         assert "tokens a second" in rows(app, "cost")[0]

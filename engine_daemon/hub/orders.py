@@ -1,0 +1,145 @@
+"""What viewers order: commands and leases, checked for epoch, role and lease, then obeyed.
+
+An order that comes twice is obeyed once. What a command may do to a session is `control`'s; who may
+command it `lease`'s. Knows no sockets.
+"""
+
+import contextlib
+import os
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final
+
+from engine_daemon.hub.control import obey, open_session
+from engine_daemon.hub.lease import FREE_FOR_ALL, Leases
+from engine_daemon.hub.refusing import Rejected, log_command
+from engine_daemon.hub.reopening import reopen
+from engine_daemon.hub.sessions import Session, SessionStore
+from engine_daemon.hub.viewers import Viewer
+from engine_daemon.hub.workers import EngineSide
+from engine_daemon.protocol import commands as cmd
+from engine_daemon.recording.writer import LogError
+
+REMEMBERED: Final = 4096
+"""Replies kept, so that a repeated command gets the same one."""
+
+
+class Orders:
+    """`tell` sends a message to the viewer with this id. `stop_asked` is set by the command that
+    ends the daemon."""
+
+    def __init__(
+        self,
+        epoch: bytes,
+        store: SessionStore,
+        engine: EngineSide,
+        leases: Leases,
+        tell: Callable[[bytes, cmd.Message], None],
+        changed: Callable[[], None],
+    ) -> None:
+        self.stop_asked = False
+        self._epoch = epoch
+        self._store = store
+        self._engine = engine
+        self._leases = leases
+        self._tell = tell
+        self._changed = changed
+        self._replies: OrderedDict[bytes, cmd.Reply] = OrderedDict()
+
+    def command(self, viewer: Viewer, message: cmd.Cmd, now: float) -> cmd.Reply:
+        """Do it, or say why not."""
+        return self._once(viewer, message.cmd, lambda: self._carry_out(viewer, message, now))
+
+    def lease(self, viewer: Viewer, message: cmd.Lease, now: float) -> cmd.Reply:
+        """Hand a lease over, or say why not."""
+        return self._once(viewer, message.cmd, lambda: self._hand_over(viewer, message, now))
+
+    def _once(
+        self, viewer: Viewer, command: bytes, act: Callable[[], tuple[str | None, int]]
+    ) -> cmd.Reply:
+        """Act, unless that was done for the same `command` before; the reply is the same then.
+
+        Observers change nothing. `act` gives the session concerned and the number of the lease
+        that the sender has of it.
+        """
+        if viewer.role == "observer":
+            return Rejected("observer", "observers only watch").reply(command)
+        known = self._replies.get(command)
+        if known is not None:
+            return known
+        try:
+            session, lease_no = act()
+            reply = cmd.Reply(cmd=command, status="accepted", session=session, lease_no=lease_no)
+        except Rejected as refusal:
+            reply = refusal.reply(command)
+        except LogError as error:
+            reply = Rejected(error.code, error.message, error.hint).reply(command)
+        self._replies[command] = reply
+        if len(self._replies) > REMEMBERED:
+            self._replies.popitem(last=False)
+        self._changed()
+        return reply
+
+    def _carry_out(self, viewer: Viewer, message: cmd.Cmd, now: float) -> tuple[str | None, int]:
+        if message.epoch != self._epoch:
+            raise Rejected("stale", "the daemon was restarted since", "Attach again")
+        seats, do = self._engine.seats, message.do
+        match do:
+            case cmd.StopDaemon() if viewer.uid != os.getuid():
+                raise Rejected("observer", "only the daemon's own user may stop it")
+            case cmd.StopDaemon():
+                self.stop_asked = True
+                return None, 0
+            case cmd.CheckWeights():
+                self._engine.check_weights()
+                return None, 0
+            case cmd.Reopen(session=name):
+                again = reopen(self._store, seats, name, viewer.who, message.cmd).id
+                with contextlib.suppress(Rejected):  # open already, and somebody has its lease
+                    self._leases.check(again, viewer.id, 0)
+                    return again, self._leases.grant(again, viewer.id, viewer.who, now)
+                return again, 0
+            case cmd.Release(session=name):
+                self._store.let_go(name)
+                return name, 0
+            case cmd.Open():
+                opened = open_session(self._store, seats, do, viewer.who, message.cmd).id
+                return opened, self._leases.grant(opened, viewer.id, viewer.who, now)
+        session = self._open_session(message.session)
+        leased = not isinstance(do, FREE_FOR_ALL)
+        if leased:
+            self._leases.check(session.id, viewer.id, message.lease_no)
+        obey(session, seats, do, message.at, viewer.who, message.cmd, now)
+        if not leased or not session.open:
+            return session.id, 0
+        return session.id, self._leases.grant(session.id, viewer.id, viewer.who, now)
+
+    def _open_session(self, name: str | None) -> Session:
+        session = self._store.get(name)
+        if session is None or not session.open:
+            raise Rejected("no_session", f"no session {name!r} is open here")
+        return session
+
+    def _hand_over(self, viewer: Viewer, message: cmd.Lease, now: float) -> tuple[str, int]:
+        session, leases = self._open_session(message.session), self._leases
+        match message.do:
+            case "acquire":
+                leases.check(session.id, viewer.id, 0)
+                return session.id, leases.grant(session.id, viewer.id, viewer.who, now)
+            case "renew":
+                return session.id, leases.renew(session.id, viewer.id, message.lease_no, now)
+            case "release":
+                leases.release(session.id, viewer.id, message.lease_no)
+                return session.id, 0
+            case "take":
+                return session.id, self._take(viewer, session, message.cmd, now)
+
+    def _take(self, viewer: Viewer, session: Session, cause: bytes, now: float) -> int:
+        """Also when the disk is full: whoever wants to mend things must be able to."""
+        number, lost = self._leases.take(session.id, viewer.id, viewer.who, now)
+        if lost is not None:
+            told = cmd.Lost(session=session.id, lease=lost.no, by=viewer.who)
+            self._tell(lost.viewer, told)
+            with contextlib.suppress(LogError):
+                log_command(session, "take", viewer.who, cause, text=lost.who)
+        return number

@@ -1,0 +1,116 @@
+"""The last-known values of a session, apart from its steps.
+
+Knows what is kept, not what changes it.
+"""
+
+from collections import deque
+from typing import Final
+
+from engine_daemon.protocol.events import (
+    Commanded,
+    ConditionAdded,
+    ConditionRejected,
+    EngineLost,
+    EngineStarted,
+    Noted,
+    Opened,
+    Prefilled,
+    PromptRejected,
+    PromptScored,
+    PromptSet,
+    SessionSet,
+    WatchSet,
+)
+from engine_daemon.protocol.image import KnownImage
+from engine_daemon.protocol.packing import unpack_floats, unpack_ints
+from engine_daemon.protocol.values import PromptToken
+from engine_daemon.recording.paths import Paths
+
+ACTS_KEPT: Final = 64
+_SAME: Final = (
+    *(
+        "opened",
+        "title",
+        "engine",
+        "lost",
+        "limits",
+        "prompt",
+        "rejected",
+        "goal",
+        "closed",
+        "strays",
+    ),
+    *("complete", "next_condition", "refused", "watch", "scored", "measuring"),
+)
+"""Fields that an image holds as they are."""
+
+
+class Known(Paths):
+    """What `Columns` describes, and the image of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.opened: Opened | None = None
+        self.title = ""
+        self.engine: EngineStarted | None = None
+        self.lost: EngineLost | None = None
+        self.limits: SessionSet | None = None
+        self.prompt: PromptSet | None = None
+        self.rejected: PromptRejected | None = None
+        self.goal: int | None = None
+        self.closed = False
+        self.strays = 0
+        self.complete = True
+        self.conditions: dict[int, ConditionAdded] = {}
+        self.disabled: dict[int, str] = {}
+        self.next_condition = 1
+        self.refused: ConditionRejected | None = None
+        self.watch: WatchSet | None = None
+        self.fired: list[tuple[int, int]] = []
+        self.notes: list[Noted] = []
+        self.acts: deque[Commanded | Noted] = deque(maxlen=ACTS_KEPT)
+        self._running = False
+        self._predicted_once = False
+        self._prompt_tokens: list[PromptToken] | None = None
+        self.scored: PromptScored | None = None
+        self._prompt_scores: tuple[list[float], list[int]] = ([], [])
+        self.naive: list[tuple[int, float]] = []
+        self.measuring = 0
+        self._read: Prefilled | None = None
+
+    def known(self) -> KnownImage:
+        """All of it, packed; later changes do not reach the image."""
+        return KnownImage(
+            conditions=list(self.conditions.values()),
+            disabled=dict(self.disabled),
+            fired=list(self.fired),
+            notes=list(self.notes),
+            acts=list(self.acts),
+            naive=list(self.naive),
+            running=self._running,
+            predicted_once=self._predicted_once,
+            read=self._read,
+            **{name: getattr(self, name) for name in _SAME},
+        )
+
+    def recall(self, image: KnownImage) -> None:
+        """Take over what an image holds."""
+        for name in _SAME:
+            setattr(self, name, getattr(image, name))
+        self.conditions = {one.number: one for one in image.conditions}
+        self.disabled = dict(image.disabled)
+        self.fired, self.notes = list(image.fired), list(image.notes)
+        self.acts = deque(image.acts, maxlen=ACTS_KEPT)
+        self.naive = list(image.naive)
+        self._running, self._predicted_once = image.running, image.predicted_once
+        self._read, self._prompt_tokens = image.read, None
+        self.score(image.scored)
+
+    def score(self, scored: PromptScored | None) -> None:
+        """How likely the prompt was."""
+        self.scored = scored
+        if scored is not None:
+            self._prompt_scores = (
+                unpack_floats("f", scored.logprobs),
+                unpack_ints("I", scored.ranks),
+            )

@@ -1,0 +1,165 @@
+"""Others on the same session: the lease, who is there, who did what, notes."""
+
+import msgspec
+import pytest
+from textual.widgets import Input, OptionList
+
+from engine_daemon.errors import InspectError
+from engine_daemon.protocol.commands import Lost, Note, RunTo
+from engine_daemon.protocol.state import ViewerInfo
+from tests.tui.pilot import keys, rows, said, screen, until
+from tests.tui.source import FakeSource
+from tests.tui.story import SESSION, paused, state
+from tui.screens.notes import NotesScreen
+from tui.screens.viewers import ViewersScreen
+
+
+def held(by: str = "bob@box") -> FakeSource:
+    """Two viewers; the other one has the lease."""
+    source = FakeSource(paused())
+    source.hold(by)
+    return source
+
+
+async def test_a_refused_step_says_whose_the_lease_is_and_how_to_take_it() -> None:
+    async with screen(source=held()) as (pilot, app, source):
+        assert "lease bob@box · 2 viewers" in rows(app, "status")[0]
+        source.refuse = InspectError("lease held by bob@box", code="no_lease")
+        await pilot.press("s")
+        await until(pilot, lambda: keys(app) == "lease held by bob@box · L takes it")
+        await pilot.press("S")
+        assert "space pause/run" in keys(app)
+        assert said(app) == ""
+
+
+@pytest.mark.parametrize("answer", ["n", "escape", "s", "L"])
+async def test_a_lease_is_not_taken_without_a_yes(answer: str) -> None:
+    async with screen(source=held()) as (pilot, app, source):
+        await pilot.press("L")
+        assert "take the lease from bob@box?" in keys(app)
+        await pilot.press(answer)
+        await pilot.pause()
+        assert "take the lease" not in keys(app)
+        assert (source.leased, source.sent) == ([], [])
+
+
+async def test_a_lease_is_taken_with_a_yes_and_given_back() -> None:
+    async with screen(source=held()) as (pilot, app, source):
+        await pilot.press("L", "y")
+        await until(pilot, lambda: source.leased == [("take", SESSION)])
+        await until(pilot, lambda: "lease you" in rows(app, "status")[0])
+        await pilot.press("s")
+        await until(pilot, lambda: app.view.columns.place.step == 4)
+        await pilot.press("L")
+        await until(pilot, lambda: source.leased[-1] == ("release", SESSION))
+        await until(pilot, lambda: "lease" not in rows(app, "status")[0])
+        await pilot.press("L")
+        await until(pilot, lambda: source.leased[-1] == ("acquire", SESSION))
+
+
+async def test_who_loses_the_lease_is_told_and_steps_no_further() -> None:
+    async with screen() as (pilot, app, source):
+        await pilot.press("L")
+        await until(pilot, lambda: app.view.lease == "ours")
+        assert app.main.control is not None
+        app.main.control._owed = 7
+        source.number = 0
+        source.tell(Lost(session=SESSION, lease=1, by="bob@box"))
+        await until(pilot, lambda: "bob@box took the lease" in keys(app))
+        assert app.main.control._owed == 0
+
+
+async def test_an_observer_is_called_one_and_offered_no_commands() -> None:
+    async with screen(observe=True) as (pilot, app, source):
+        assert "OBSERVING" in rows(app, "status")[0]
+        for word in ("pause/run", "new prompt", "choose"):
+            assert word not in keys(app)
+        for key in ("space", "s", "L", "r", "m"):
+            await pilot.press(key)
+            await pilot.pause()
+        await pilot.press("x", "enter")
+        await until(pilot, lambda: "only observes" in keys(app))
+        assert (source.sent, source.leased) == ([], [])
+
+
+async def test_who_did_what_is_below_the_text() -> None:
+    async with screen() as (pilot, app, _source):
+        app.view.columns.acts.clear()
+        await pilot.press("s")
+        await until(pilot, lambda: app.view.columns.place.step == 4)
+        rows(app, "sequence")
+        assert "step to 4" in str(app.main.query_one("#sequence").border_subtitle)
+    alone = state()
+    source = FakeSource(paused(), first=msgspec.structs.replace(alone, viewers=alone.viewers[:1]))
+    async with screen(source=source) as (_, app, _source):
+        rows(app, "sequence")
+        assert "step" not in str(app.main.query_one("#sequence").border_subtitle)
+
+
+async def test_the_list_of_viewers() -> None:
+    known = state()
+    people = [
+        ViewerInfo(
+            viewer=b"1",
+            who="ann@box",
+            client="tui 0.1.0",
+            role="controller",
+            sessions=[SESSION],
+            holds=[SESSION],
+        ),
+        ViewerInfo(
+            viewer=b"2", who="e\x1b[31mve", client="run 1", role="observer", lag=12, uid=1002
+        ),
+    ]
+    source = FakeSource(paused(), first=msgspec.structs.replace(known, viewers=people))
+    async with screen(source=source, size=(80, 24)) as (pilot, app, _):
+        await pilot.press("v")
+        await until(pilot, lambda: isinstance(app.screen, ViewersScreen))
+        shown = str(app.screen.query_one("#viewer-list").render())
+        lines = shown.split("\n")
+        assert lines[1].split() == ["●", "ann@box", "controller", "tui", "0", SESSION]
+        assert "\x1b" not in shown
+        assert lines[2].split()[-5:] == ["(1002)", "observer", "run", "12", "–"]
+        assert "WHO DID WHAT" in shown
+        assert "ann: step to" in shown.replace("ann@box", "ann")
+        source.set_state(msgspec.structs.replace(known, viewers=people[:1]))
+        await until(
+            pilot, lambda: "observer" not in str(app.screen.query_one("#viewer-list").render())
+        )
+        await pilot.press("escape")
+        assert app.screen is app.main
+
+
+async def test_a_note_is_written_at_the_cursor_and_found_again() -> None:
+    async with screen() as (pilot, app, source):
+        await pilot.press("apostrophe")
+        assert "no notes yet" in keys(app)
+        await pilot.press("g", "m")
+        await until(pilot, lambda: bool(app.screen.query("#note-text")))
+        app.screen.query_one(Input).value = " odd [/b] \x1b]here "
+        await pilot.press("enter")
+        await until(pilot, lambda: bool(app.view.columns.notes))
+        assert source.sent[-1][0] == Note(text="odd [/b] \x1b]here", step=0, branch=0)
+        await pilot.press("G")
+        assert app.view.at_head
+        await pilot.press("apostrophe")
+        await until(pilot, lambda: isinstance(app.screen, NotesScreen))
+        option = app.screen.query_one(OptionList).get_option_at_index(0)
+        assert "[/b]" in str(option.prompt)
+        assert "\x1b" not in str(option.prompt)
+        await pilot.press("enter")
+        await until(pilot, lambda: app.view.at == 0)
+        assert "odd [/b]" in keys(app)
+
+
+async def test_notes_while_it_runs_and_nothing_to_write() -> None:
+    async with screen() as (pilot, app, source):
+        await pilot.press("space")
+        await until(pilot, lambda: app.view.running)
+        await pilot.press("m", "h", "i", "enter")
+        await until(pilot, lambda: [note.text for note in app.view.columns.notes] == ["hi"])
+        await pilot.press("m", "space", "enter")
+        await until(pilot, lambda: app.screen is app.main)
+        await pilot.press("m", "escape")
+        await until(pilot, lambda: app.screen is app.main)
+        assert [type(do) for do, _, _ in source.sent] == [RunTo, Note]

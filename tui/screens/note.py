@@ -1,0 +1,43 @@
+"""Write a note at a step: one line.
+
+Gives the text back; whoever asked sends it.
+"""
+
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Input, Static
+
+from tui.keymap import bindings
+from tui.screens.keys import KeysBar
+
+
+class NoteScreen(ModalScreen[str | None]):
+    """One line for everybody who looks at this session."""
+
+    BINDINGS = bindings("note")
+
+    def __init__(self, step: int) -> None:
+        super().__init__()
+        self._step = step
+
+    def compose(self) -> ComposeResult:
+        """The line and the keys."""
+        with Vertical(id="note", classes="dialog") as box:
+            box.border_title = "NOTE"
+            yield Input(id="note-text", max_length=500)
+            yield Static(Content(f"At step {self._step}; kept in the recording. ' lists all."))
+            yield KeysBar(["note"])
+
+    def on_mount(self) -> None:
+        """Type at once."""
+        self.query_one(Input).focus()
+
+    def action_write(self) -> None:
+        """Take the text."""
+        self.dismiss(self.query_one(Input).value.strip() or None)
+
+    def action_cancel(self) -> None:
+        """Write nothing."""
+        self.dismiss(None)

@@ -1,0 +1,139 @@
+"""What the main screen does about other viewers: the lease, who is there, notes.
+
+A part of the main screen in a file of its own; what an intent sends is in `control`.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from textual import events
+from textual.screen import Screen
+
+from engine_daemon.errors import InspectError
+from engine_daemon.protocol.events import Noted
+from tui.acts import who_text
+from tui.control import Control
+from tui.screens.keys import KeysBar
+from tui.text import SafeText, clip, show_text
+from tui.view import View
+
+_IN_THE_LAST_LINE: Final = ("no_lease", "stale", "busy", "observer")
+"""Refusals that are about others: said where the keys are, until the next key."""
+_NOTE_CELLS: Final = 60
+
+
+class People(Screen[None]):
+    """Actions of the main screen, which has the rest of these."""
+
+    view: View
+    control: Control | None
+    _do: Any
+    """Sends an intent in a worker of the screen."""
+    _unless: Callable[[], object] | None = None
+    """What the next `y` does; any other key forgets it."""
+
+    def _ready(self) -> Control | None:
+        raise NotImplementedError
+
+    def _look(self, step: int) -> None:
+        raise NotImplementedError
+
+    # The last line ------------------------------------------------------------------------------
+
+    def _tell(self, words: SafeText) -> None:
+        """Say it in the last line, until the next key."""
+        for bar in self.query(KeysBar):  # gone already while the screen is taken down
+            bar.tell(words)
+
+    def tell_refusal(self, error: InspectError) -> bool:
+        """Say a refusal that others are the cause of; False when it is another kind."""
+        if error.code not in _IN_THE_LAST_LINE:
+            return False
+        do = "L takes it" if error.code == "no_lease" else show_text(error.hint)
+        self._tell(SafeText(" · ".join(filter(None, (show_text(error.message), do)))))
+        return True
+
+    def tell_news(self) -> None:
+        """What came from others: the lease is lost."""
+        while self.view.taken_by:
+            by = self.view.taken_by.pop(0)
+            if self.control is not None:
+                self.control.forget()
+            self._tell(SafeText(f"{who_text(by)} took the lease of this session · L takes it back"))
+
+    def heard_key(self, event: events.Key) -> bool:
+        """A key while something is said or asked in the last line; True when it is used up."""
+        self._tell(SafeText(""))
+        act, self._unless = self._unless, None
+        if act is None:
+            return False
+        event.stop()
+        event.prevent_default()
+        if event.character == "y":
+            act()
+        return True
+
+    # The lease ----------------------------------------------------------------------------------
+
+    def action_lease(self) -> None:
+        """Have it, give it back, or ask whether to take it."""
+        control = self._ready()
+        if control is None:
+            return
+        match self.view.lease:
+            case "ours":
+                self._do(control.lease("release", "the lease is given back; a step takes it again"))
+            case "other":
+                info = self.view.info
+                holder = who_text(info.holder or "") if info is not None else SafeText("")
+                self._unless = lambda: self._do(control.lease("take", "the lease is yours"))
+                self._tell(SafeText(f"take the lease from {holder}? y takes it, other keys do not"))
+            case _:
+                self._do(control.lease("acquire", "the lease is yours"))
+
+    def action_viewers(self) -> None:
+        """Who is attached, and who did what."""
+        from tui.screens.viewers import ViewersScreen
+
+        self.app.push_screen(ViewersScreen(self.view))
+
+    # Notes --------------------------------------------------------------------------------------
+
+    def action_note(self) -> None:
+        """Write one at the step under the cursor."""
+        from tui.screens.note import NoteScreen
+
+        if self.view.session is None or self._ready() is None:
+            self._tell(SafeText("no session yet · ^n opens one"))
+            return
+        step, branch = self.view.at, self.view.columns.branch
+        self.app.push_screen(NoteScreen(step), lambda text: self._noted(text, branch, step))
+
+    def _noted(self, text: str | None, branch: int, step: int) -> None:
+        control = self._ready()
+        if text and control is not None:
+            self._do(control.note(text, branch, step))
+
+    def action_notes(self) -> None:
+        """All of them; choosing one goes to its step."""
+        from tui.screens.notes import NotesScreen
+
+        notes = self.view.columns.notes
+        if notes:
+            self.app.push_screen(NotesScreen(notes, self.view.columns.branch), self._jump)
+        else:
+            self._tell(SafeText("no notes yet · m writes one"))
+
+    def _jump(self, note: Noted | None) -> None:
+        """To its step, where that lies on the path that is shown."""
+        columns = self.view.columns
+        if note is None:
+            return
+        if columns.owner(columns.branch, note.step + 1) != note.branch and note.branch != (
+            columns.branch
+        ):
+            self._tell(SafeText(f"this note is on branch {note.branch} · B goes there"))
+            return
+        self._look(note.step)
+        said = f"{who_text(note.who)}: {clip(show_text(note.text), _NOTE_CELLS)}"
+        self._tell(SafeText(said))
