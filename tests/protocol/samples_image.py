@@ -27,6 +27,7 @@ _TREE: Final = i.TreeImage(
     branch=1, path=_ROWS, end=_END, stood=_ALL["Stopped"], last_salt=3, branches=[_BRANCH]
 )
 _KNOWN: Final = i.KnownImage(
+    title="first run",
     opened=_ALL["Opened"],
     engine=_ALL["EngineStarted"],
     lost=_ALL["EngineLost"],

@@ -8,7 +8,20 @@ from types import ModuleType
 import msgspec
 import pytest
 
-from engine_daemon.protocol import commands, events, image, reads, state, values, viewing, worker
+from engine_daemon.protocol import (
+    command,
+    commands,
+    condition_events,
+    event,
+    events,
+    filing,
+    image,
+    reads,
+    state,
+    values,
+    viewing,
+    worker,
+)
 from engine_daemon.protocol.codec import decode_body, open_envelope, seal, unpack_event
 from engine_daemon.protocol.commands import Message
 from engine_daemon.protocol.events import EVENTS, Event
@@ -25,7 +38,10 @@ SAMPLES: dict[str, msgspec.Struct] = {
     **IMAGE_SAMPLES,
 }
 GOLDEN = Path(__file__).parent / "golden"
-MODULES: tuple[ModuleType, ...] = (commands, events, image, reads, state, values, viewing, worker)
+MODULES: tuple[ModuleType, ...] = (
+    *(command, commands, condition_events, event, events, filing, image, reads, state, values),
+    *(viewing, worker),
+)
 INSIDE_ONLY = {"UnknownEvent", "PromptToken", "CandidateRow", "WatchedRow"}
 """Structs that are unpacked views and never cross anything."""
 

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from textual import events, on, work
 from textual.app import ComposeResult
 from textual.containers import Container
-from textual.content import Content
-from textual.widget import Widget
 
 from engine_daemon.errors import InspectError
 from engine_daemon.protocol.commands import Open
@@ -21,6 +19,7 @@ from tui.openings import Openings
 from tui.panes import PANES
 from tui.panes.base import Pane
 from tui.panes.next_token import NextTokenPane
+from tui.screens.arranging import Arranging
 from tui.screens.branching import BranchActions
 from tui.screens.breakpoint_keys import BreakpointKeys
 from tui.screens.glance import Glance
@@ -36,8 +35,6 @@ from tui.view import View
 if TYPE_CHECKING:  # dialogs are imported when they are opened: a quarter of the start otherwise
     from tui.screens.sessions import Chosen
 
-_BEHIND: Final = ("tokens", "cost", "cache")
-"""Panes that share one place on small terminals."""
 _FORCING: Final = ("main.choose", "next.force")
 """What enter does, while something can be forced."""
 _COMMANDING: Final = ("main.run_or_pause", "main.new_prompt", "main.sampler", "main.breakpoints")
@@ -45,7 +42,7 @@ _COMMANDING: Final = ("main.run_or_pause", "main.new_prompt", "main.sampler", "m
 _MOST_STEPS: Final = 99_999
 
 
-class MainScreen(BranchActions, BreakpointKeys, Measuring, People):
+class MainScreen(BranchActions, BreakpointKeys, Measuring, People, Arranging):
     """Everything of one session at once."""
 
     BINDINGS = bindings("main")
@@ -61,7 +58,6 @@ class MainScreen(BranchActions, BreakpointKeys, Measuring, People):
         self.view = view
         self._observe = view.observing = observe
         self._count = ""
-        self._front = _BEHIND[0]
         self.source: EventSource | None = None
         self.feed: Feed | None = None
         self.control: Control | None = None
@@ -274,69 +270,6 @@ class MainScreen(BranchActions, BreakpointKeys, Measuring, People):
         else:
             self.view.cursor = None
         self._look(self.view.at) if self.view.cursor is None else self.paint()
-
-    # Panes ------------------------------------------------------------------------------------
-
-    def _bring_forward(self, pane_id: str) -> None:
-        self._front = pane_id
-        for name in _BEHIND:
-            self.query_one(f"#{name}").set_class(name == pane_id, "-front")
-            self._title(name)
-
-    def _title(self, name: str) -> None:
-        """On small terminals the border of the one in front names all three."""
-        pane = self.query_one(f"#{name}", Pane)
-        if self.has_class("-full-w") and self.has_class("-full-h"):
-            pane.border_title = pane.TITLE
-            return
-        titles = [(PANES[other].TITLE, "bold" if other == name else "dim") for other in _BEHIND]
-        parts = [part for title in titles for part in ((" │ ", "dim"), title)]
-        pane.border_title = Content.assemble(*parts[1:])
-
-    def on_resize(self) -> None:
-        """Titles and focus go with the layout."""
-        self.call_after_refresh(self._laid_out)
-
-    def _laid_out(self) -> None:
-        self._bring_forward(self._front)
-        small = self.query_one("#glance").display
-        if self.focused is None and not small:
-            self.query_one("#sequence").focus()
-        self._show_keys()
-
-    def on_descendant_focus(self, _event: events.DescendantFocus) -> None:
-        """The keys of the focused pane come first in the last line."""
-        self._set_count(self._count)
-
-    def action_next_pane(self) -> None:
-        """Focus the next one."""
-        self._focus_by(1)
-
-    def action_previous_pane(self) -> None:
-        """Focus the one before."""
-        self._focus_by(-1)
-
-    def _focus_by(self, places: int) -> None:
-        names = [name for name, pane in PANES.items() if pane.FOCUSABLE]
-        now = self.focused.id if self.focused is not None else None
-        start = names.index(now) if now in names else -places
-        self._focus_on(names[(start + places) % len(names)])
-
-    def _focus_on(self, name: str) -> None:
-        if self.maximized is not None:
-            self.minimize()
-        if name in _BEHIND:
-            self._bring_forward(name)
-        self.query_one(f"#{name}").focus()
-
-    def action_zoom(self) -> None:
-        """The focused pane alone, or all again."""
-        focused: Widget | None = self.focused
-        if self.maximized is not None:
-            self.minimize()
-        elif isinstance(focused, Pane):
-            self.maximize(focused, container=False)
-        self._show_keys()
 
     # Other screens ----------------------------------------------------------------------------
 
