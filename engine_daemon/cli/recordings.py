@@ -11,9 +11,9 @@ from engine_daemon.cli.output import say
 from engine_daemon.cli.target import target_of
 from engine_daemon.errors import InspectError
 from engine_daemon.recording.columns import Columns
+from engine_daemon.recording.folder import recordings_in
 from engine_daemon.recording.reader import Recording
 
-SUFFIX: Final = ".lir"
 _LINES: Final = 8
 """Of what is missing; of a badly damaged file the rest is counted."""
 
@@ -41,7 +41,7 @@ def find_recording(name: str, given: Given) -> Path:
     if path.exists() or "/" in name or not name.isalnum():
         return path
     folder = target_of(given).paths.recordings
-    found = sorted(folder.glob(f"{name.upper()}*{SUFFIX}")) if folder.is_dir() else []
+    found = recordings_in(folder, name.upper())
     if len(found) > 1:
         names = ", ".join(one.stem for one in found)
         raise InspectError(f"{name!r} means several recordings: {names}", code="no_session")

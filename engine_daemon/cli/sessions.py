@@ -18,9 +18,9 @@ from engine_daemon.lookup import is_running
 from engine_daemon.protocol.codec import WireError, unpack_event
 from engine_daemon.protocol.events import Predicted, Stepped
 from engine_daemon.protocol.state import SessionInfo
+from engine_daemon.recording.folder import SUFFIX, recordings_in
 from engine_daemon.recording.reader import Recording
 
-_SUFFIX: Final = ".lir"
 _LOOKED_AT: Final = 8
 """Events from the end of a recording that are looked at for its last step."""
 
@@ -73,19 +73,21 @@ def _live_row(target: Target, info: SessionInfo) -> Row:
         open=True,
         step=info.place.step,
         created_ns=info.created_ns,
-        file=str(target.paths.recordings / f"{info.session}{_SUFFIX}"),
+        file=str(target.paths.recordings / f"{info.session}{SUFFIX}"),
     )
 
 
 def _recorded(target: Target) -> list[Row]:
+    rows = [_recorded_row(path) for path in recordings_in(target.paths.recordings)]
+    return [row for row in rows if row is not None]
+
+
+def _recorded_row(path: Path) -> Row | None:
+    """None when it was removed meanwhile."""
     try:
-        files = sorted(target.paths.recordings.glob(f"*{_SUFFIX}"))
-    except OSError:
-        return []
-    return [_recorded_row(path) for path in files]
-
-
-def _recorded_row(path: Path) -> Row:
+        changed_ns = path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return None
     try:
         with Recording.open(path) as recording:
             opened, status, step = recording.opened, recording.state, _last_step(recording)
@@ -98,7 +100,7 @@ def _recorded_row(path: Path) -> Row:
         status={"ok": "closed", "open": "not closed"}.get(status, status),
         open=False,
         step=step,
-        created_ns=opened.created_ns if opened else path.stat().st_mtime_ns,
+        created_ns=opened.created_ns if opened else changed_ns,
         file=str(path),
     )
 

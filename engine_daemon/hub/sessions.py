@@ -22,11 +22,11 @@ from engine_daemon.protocol.values import ConditionSpec, PromptSpec, Stops, Want
 from engine_daemon.protocol.worker import OpenSession
 from engine_daemon.recording.bulk import fold_run
 from engine_daemon.recording.columns import Columns
+from engine_daemon.recording.folder import SUFFIX, recordings_in
 from engine_daemon.recording.format import MAGIC, Frame, scan
 from engine_daemon.recording.identity import new_session
 from engine_daemon.recording.writer import LogError, LogWriter
 
-SUFFIX: Final = ".lir"
 TITLE_CHARACTERS: Final = 60
 HISTORY: Final = ("user", "run", "rejected")
 """Who closes a session for good (`Closed.by`); one that the daemon closed is open again later."""
@@ -247,9 +247,7 @@ class SessionStore:
 
     def reopen_all(self) -> None:
         """Take up every log of this host and name that no user and no `run` closed."""
-        if not self._paths.recordings.is_dir():
-            return
-        for path in sorted(self._paths.recordings.glob(f"*{SUFFIX}")):
+        for path in recordings_in(self._paths.recordings):
             try:
                 if not _was_closed(path):
                     self._reopen(path)

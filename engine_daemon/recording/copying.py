@@ -11,10 +11,10 @@ import msgspec
 
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.protocol.codec import pack_event
+from engine_daemon.recording.folder import SUFFIX
 from engine_daemon.recording.format import frame
 from engine_daemon.recording.reader import Recording
 
-SUFFIX: Final = ".lir"
 _AT_ONCE: Final = 1024 * 1024
 
 

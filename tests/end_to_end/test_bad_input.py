@@ -140,3 +140,18 @@ def test_the_place_must_be_ours(place: Place) -> None:
     target.symlink_to(place.root / "elsewhere")
     done = place.run("run", *SCRIPTED, "hi", code=4)
     assert "refusing to put sockets there" in done.err
+
+
+def test_odd_things_among_the_recordings_stop_nobody(place: Place) -> None:
+    place.run("daemon", "start", *SCRIPTED)
+    kept = place.json("run", *SCRIPTED, "--steps", "2", "--json", "Hello")[-1]["session"]
+    place.run("daemon", "stop")
+    (recording,) = place.root.rglob(f"{kept}.lir")
+    os.mkfifo(recording.with_name("FIFO0000.lir"))
+    recording.with_name("ZERO0000.lir").symlink_to("/dev/zero")
+    recording.with_name("GONE0000.lir").symlink_to("nowhere")
+    recording.with_name("RAND0000.lir").write_bytes(os.urandom(4096))
+    place.run("daemon", "start", *SCRIPTED)
+    listed = {row["session"]: row["status"] for row in place.json("sessions", "list", "--json")}
+    assert listed == {kept: "closed", "RAND0000": "foreign"}
+    place.run("export", "/dev/zero", "--to", "text", code=6)
