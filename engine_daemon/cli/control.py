@@ -6,12 +6,13 @@ Each waits for its outcome in the session's log (`resume`: for the reply) and sa
 import asyncio
 import contextlib
 from collections.abc import Iterator
+from typing import Final
 
 from engine_daemon.addressing import attach_line, find_session
 from engine_daemon.cli.following import Updates
 from engine_daemon.cli.leave import QUIET_S
 from engine_daemon.cli.options import Given
-from engine_daemon.cli.output import tell
+from engine_daemon.cli.output import say, tell
 from engine_daemon.cli.request import who
 from engine_daemon.cli.run import FAULTS
 from engine_daemon.cli.target import Target, target_of
@@ -37,6 +38,9 @@ from engine_daemon.protocol.reads import AskEncode
 from engine_daemon.protocol.state import SessionInfo
 from engine_daemon.protocol.values import PromptSpec
 from engine_daemon.recording.columns import Columns
+
+SLOW_S: Final = 3.0
+"""How long an outcome may take before who waits is told."""
 
 
 def main(command: str, arguments: list[str], given: Given) -> int:
@@ -126,6 +130,7 @@ class _Watch:
         self._outcome: Stopped | Closed | None = None
         self._cause: bytes | None = None
         self._commanded = False
+        self._said = False
         self._last: Stepped | None = None
         client.follow(found.session, snapshot=True)
 
@@ -164,15 +169,24 @@ class _Watch:
         reply = await self._client.command(do, self._found.session, at)
         self._cause = reply.cmd
         while self._outcome is None:
-            await self._read()
+            await self._patiently()
+
+    async def _patiently(self) -> None:
+        """Take what comes next; say so once when that takes long."""
+        came = await self._read(None if self._said else SLOW_S)
+        if not came:
+            self._said = True
+            name = self._found.session
+            say(f"{name} was asked; the engine has not got there yet (ctrl+c leaves it asked)")
 
     async def pause(self) -> None:
         """Pause; a session that stands already stays as it is."""
         reply = await self._client.command(Pause(), self._found.session)
         self._cause = reply.cmd
         while self._outcome is None:
-            came = await self._read(None if self._commanded else QUIET_S)
-            if not came and self.columns.status != "running":
+            if self._commanded:
+                await self._patiently()
+            elif not await self._read(QUIET_S) and self.columns.status != "running":
                 return
 
     def report(self) -> int:
