@@ -71,13 +71,15 @@ def test_pause_and_step_within_a_long_prompt(place: Place) -> None:
 
     wait_for(reads)
     session = found[0]["session"]
+    running.until("prompt")  # it is longer than a pipe: a run that cannot write hears nothing
     paused = place.run("pause", session).out.decode()
     read = re.search(r"stands at step 0, (\d+) of 3000 read", paused)
     assert read is not None, paused
+    running.said("the run waits")  # and has given its lease back
     stepped = place.run("step", session).out.decode()
     assert f"stands at step 0, {int(read[1]) + CHUNK} of 3000 read" in stepped
     stepped = place.run("step", session, "9").out.decode()
     assert "stands at step 0" in stepped
     assert "read" not in stepped
     place.run("resume", session)
-    assert len(running.finish(0).lines) >= 4
+    assert len(running.finish(0).lines) >= 3

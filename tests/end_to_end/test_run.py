@@ -220,7 +220,11 @@ def test_somebody_pauses_resumes_and_closes(place: Place) -> None:
 
 def test_whoever_closes_or_stops_it_is_told_as_an_end(place: Place) -> None:
     run = place.start("run", *SLOW, "--json", *SHORT, "Hello")
-    place.run("close", run.until("step", 1)["session"])
+    session = run.until("step", 1)["session"]
+    assert "lease held" in place.run("close", session, code=4).err
+    place.run("pause", session)
+    run.said("the run waits")
+    place.run("close", session)
     assert "waits" not in run.finish(0).err
     run = place.start("run", *SLOW, "--json", *SHORT, "Hello")
     run.until("step", 1)
