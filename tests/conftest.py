@@ -1,6 +1,7 @@
 """What all tests share."""
 
 import os
+import signal
 
 from hypothesis import settings
 
@@ -11,3 +12,10 @@ settings.load_profile("untimed")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+# Whoever runs the tests with nohup or in the background hands down signals that are ignored, and
+# every process under test would ignore them, too.
+for ignored in (signal.SIGHUP, signal.SIGINT):
+    if signal.getsignal(ignored) == signal.SIG_IGN:
+        restored = signal.default_int_handler if ignored == signal.SIGINT else signal.SIG_DFL
+        signal.signal(ignored, restored)
