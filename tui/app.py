@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
-from textual import work
+from textual import events, work
 from textual.app import App
 from textual.command import Provider
 
@@ -31,6 +31,7 @@ from tui.terminal import CHECK_S, EXIT_CODE, GRACE_S, ensure_size, hung_up
 from tui.text import show_text
 from tui.theming import DEFAULT_THEME, TERMINAL_ROLES, offered, read_themes
 from tui.view import View
+from tui.widgets.typed_ahead import take_typed
 
 
 class InspectApp(App[InspectError]):
@@ -106,6 +107,13 @@ class InspectApp(App[InspectError]):
     def action_use_theme(self, name: str) -> None:
         """Use a theme by its name."""
         self.theme = name
+
+    def on_key(self, event: events.Key) -> None:
+        """A key that nothing took."""
+        if isinstance(self.screen, MainScreen):
+            self.screen.take_key(event)
+        else:
+            take_typed(self.screen, event)
 
     @work(exclusive=True, group="feed", exit_on_error=False)
     async def _serve(self) -> None:

@@ -17,7 +17,7 @@ def marks(columns: Columns) -> list[tuple[int, SafeText]]:
     found += [
         (note.step, SafeText(f"note: {show_text(note.text)}"))
         for note in columns.notes
-        if note.branch == columns.branch
+        if note.branch in (columns.branch, columns.owner(columns.branch, note.step + 1))
     ]
     found += [
         (one.step, SafeText(f"branch {one.id} leaves {one.parent}"))

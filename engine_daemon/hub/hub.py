@@ -66,6 +66,7 @@ class Hub:
         self._idle_since = time.monotonic()
         self._had_viewer = False
         self._failed_at: float | None = None
+        self._heard = False
         self.leaving = False
         self.exit_code = 0
 
@@ -171,7 +172,8 @@ class Hub:
             return
         if self._failed_at is None:
             self._failed_at, self._state_dirty = now, True
-        told = bool(self._front.viewers) and now - self._failed_at > TOLD_S
+        self._heard = self._heard or bool(self._front.viewers)
+        told = self._heard and now - self._failed_at > TOLD_S
         if told or now - self._failed_at > UNHEARD_S:
             self.leaving, self.exit_code = True, 3
 

@@ -221,3 +221,24 @@ def test_leaving_while_it_starts_says_nothing_of_the_inside(place: Place) -> Non
             assert "Traceback" not in left
             assert "Warning" not in left
             assert "callback" not in left
+
+
+def test_a_key_and_what_is_typed_for_its_dialog_may_come_together(place: Place) -> None:
+    with place.terminal(*SCRIPTED, "Hello") as screen:
+        screen.until("step 0 pending")
+        for k in range(3):
+            screen.press(f"mxenon {k}")  # x, n and digits are keys of their own elsewhere
+            screen.until(f"xenon {k}")
+            screen.press("enter")
+            screen.until(lambda picture: "NOTE ─" not in picture)
+        screen.press("'")
+        for k in range(3):
+            screen.until(f"xenon {k}")
+        screen.press("escape")
+        screen.until(lambda picture: "xenon" not in picture)
+        screen.press("bstep=3")
+        screen.until("step=3")
+        screen.press("enter")
+        screen.until(lambda picture: "BREAKPOINTS" not in picture)
+        screen.press("b")
+        screen.until("1  step=3")

@@ -238,7 +238,7 @@ async def test_a_model_that_cannot_be_loaded_ends_the_daemon_with_the_reason() -
             daemon.start()
         assert caught.value.exit_code == Exit.MODEL
         assert "no_such_key" in caught.value.message
-        wait_for(lambda: not is_running(daemon.paths), 5)
+        wait_for(lambda: not is_running(daemon.paths))
 
 
 def test_idle_exit_zero_leaves_with_the_last_viewer() -> None:
@@ -246,7 +246,7 @@ def test_idle_exit_zero_leaves_with_the_last_viewer() -> None:
         daemon = Daemon()
         daemon.options = type(daemon.options)(engine=daemon.options.engine, idle_exit_s=0.0)
         daemon.start()
-        wait_for(lambda: not is_running(daemon.paths), 10)
+        wait_for(lambda: not is_running(daemon.paths))
 
 
 def test_a_daemon_without_viewers_leaves_after_its_time_but_not_while_a_session_runs() -> None:
@@ -256,7 +256,7 @@ def test_a_daemon_without_viewers_leaves_after_its_time_but_not_while_a_session_
         daemon.start()
         asyncio.run(_open_and_leave(daemon, run_to=500))
         begin = time.monotonic()
-        wait_for(lambda: not is_running(daemon.paths), 20)
+        wait_for(lambda: not is_running(daemon.paths))
         assert time.monotonic() - begin > 2.0  # 500 steps at 200 a second, then 1 s
 
 

@@ -336,6 +336,9 @@ EXAMPLES: dict[object, cmd.AnyCommand] = {
     cmd.RemoveCondition: cmd.RemoveCondition(number=1),
     cmd.SetWatch: cmd.SetWatch(texts=[]),
     cmd.Note: cmd.Note(text="a note"),
+    cmd.Reopen: cmd.Reopen(session="AAAAAAAA"),
+    cmd.Release: cmd.Release(session="AAAAAAAA"),
+    cmd.Rename: cmd.Rename(title="a title"),
 }
 
 

@@ -19,12 +19,13 @@ from tui.keymap import bindings
 from tui.screens.keys import KeysBar
 from tui.text import SafeText, show_text
 from tui.view import View
+from tui.widgets.typed_ahead import TypedAhead
 
 _HINT = 'entropy>3 · p(eos)>0.5 · token=" Ku" · text~"def" · ms>3x · and or not'
 _NONE = "No breakpoint yet"
 
 
-class BreakpointsScreen(ModalScreen[str | None]):
+class BreakpointsScreen(TypedAhead, ModalScreen[str | None]):
     """One line to type into, and the list. Gives back what was added, for a message."""
 
     BINDINGS = bindings("breakpoints")

@@ -11,9 +11,10 @@ from textual.widgets import Input, Static
 
 from tui.keymap import bindings
 from tui.screens.keys import KeysBar
+from tui.widgets.typed_ahead import TypedAhead
 
 
-class ForceTextScreen(ModalScreen[str | None]):
+class ForceTextScreen(TypedAhead, ModalScreen[str | None]):
     """One line, taken as it is, spaces included."""
 
     BINDINGS = bindings("text")

@@ -134,8 +134,9 @@ class MainScreen(BranchActions, BreakpointKeys, Measuring, People, Arranging):
 
     # Counts -----------------------------------------------------------------------------------
 
-    def on_key(self, event: events.Key) -> None:
-        """Digits before an action are its count."""
+    def take_key(self, event: events.Key) -> None:
+        """Digits before an action are its count. The application hands over what no pane took, in
+        the order of the keys: an action before may have opened a dialog, whose digits these are."""
         if self.heard_key(event):
             return
         char = event.character

@@ -11,9 +11,10 @@ from textual.widgets import Input, Static
 
 from tui.keymap import bindings
 from tui.screens.keys import KeysBar
+from tui.widgets.typed_ahead import TypedAhead
 
 
-class NoteScreen(ModalScreen[str | None]):
+class NoteScreen(TypedAhead, ModalScreen[str | None]):
     """One line for everybody who looks at this session."""
 
     BINDINGS = bindings("note")

@@ -22,14 +22,16 @@ from tui.text import SafeText, show_text
 from tui.widgets.safe_area import SafeTextArea
 from tui.widgets.sampler_form import SamplerForm
 from tui.widgets.toggle import Toggle
+from tui.widgets.typed_ahead import TypedAhead
 
 CountTokens = Callable[[PromptSpec], Awaitable[int]]
 
 
-class PromptScreen(ModalScreen[Open | None]):
+class PromptScreen(TypedAhead, ModalScreen[Open | None]):
     """A multi-line prompt and its settings; None when it was left."""
 
     BINDINGS = bindings("prompt")
+    LINE = "#prompt-text"
 
     def __init__(self, template: Open, count_tokens: CountTokens) -> None:
         super().__init__()
