@@ -28,6 +28,10 @@ _CROWD: Final = 16
 """Events in a frame that nobody tells apart any more: only then may a frame last longer."""
 _SHARE: Final = 0.2
 """Of one core, that a crowd of events may take: a frame lasts as long as its work asks for."""
+_AT_ONCE: Final = 256
+"""Events folded before the clock is looked at."""
+_MANY: Final = 32
+"""From so many on, folding them together pays."""
 _SLICE_S: Final = 0.004
 """How long folding may take before keys get a turn."""
 
@@ -99,7 +103,9 @@ class Feed:
                 case StateMessage():
                     self._view.state = update.state
                 case Batch():
-                    self._extend(update)
+                    for at in range(0, len(update.ev), _AT_ONCE):
+                        self._extend(update.session, update.ev[at : at + _AT_ONCE])
+                        began = await self._give_way(began)
                 case Skipped(session=session, to=to):
                     if session in self._sessions:
                         self._sessions[session].skip(to)
@@ -113,10 +119,15 @@ class Feed:
                 case LinkUp():
                     self._view.link, self._view.link_text = True, ""
                     self._gone.clear()
-            if time.monotonic() - began > _SLICE_S:
-                self.changed()
-                await asyncio.sleep(0)
-                began = time.monotonic()
+            began = await self._give_way(began)
+
+    async def _give_way(self, began: float) -> float:
+        """Let keys have their turn when folding took long; gives when it went on."""
+        if time.monotonic() - began <= _SLICE_S:
+            return began
+        self.changed()
+        await asyncio.sleep(0)
+        return time.monotonic()
 
     def _begin_late(self, snapshot: Snapshot) -> None:
         """A long session, folded by the daemon; one that cannot be read is had event by event."""
@@ -129,24 +140,39 @@ class Feed:
         if snapshot.session == self._view.session:
             self._view.show(snapshot.session, columns)
 
-    def _extend(self, batch: Batch) -> None:
-        columns = self._sessions.get(batch.session)
+    def _extend(self, session: str, events: list[tuple[int, bytes]]) -> None:
+        columns = self._sessions.get(session)
         if columns is None:
             return
-        for seq, packed in batch.ev:
-            if seq < columns.next:
-                continue
-            self._folded += 1
+        events = [(seq, packed) for seq, packed in events if seq >= columns.next]
+        self._folded += len(events)
+        try:
+            self._take(columns, events)
+        except GapError as gap:
+            self._source.follow(session, gap.expected)
+            return
+        if session == self._view.session:
+            self._view.keep(events)
+
+    def _take(self, columns: Columns, events: list[tuple[int, bytes]]) -> None:
+        """Fold events in; raises GapError when one is not the next."""
+        first = columns.next
+        if len(events) >= _MANY and [seq for seq, _ in events] == [
+            *range(first, first + len(events))
+        ]:
+            from engine_daemon.recording.bulk import (
+                fold_run,
+            )  # when there are many for the first time
+
+            if not fold_run(columns, first, [packed for _, packed in events]):
+                self._view.newer_daemon = True
+            return
+        for seq, packed in events:
             try:
                 if isinstance(columns.apply(seq, packed), UnknownEvent):
                     self._view.newer_daemon = True
-            except GapError as gap:
-                self._source.follow(batch.session, gap.expected)
-                return
             except WireError:
                 columns.skip(seq + 1)
-        if batch.session == self._view.session:
-            self._view.keep(batch.ev)
 
     # Painting ---------------------------------------------------------------------------------
 

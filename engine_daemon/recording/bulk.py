@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from engine_daemon.protocol.codec import WireError
-from engine_daemon.protocol.events import How, Phase, StepStop
+from engine_daemon.protocol.events import How, Phase, StepStop, UnknownEvent
 from engine_daemon.recording.columns import Columns
 from engine_daemon.recording.rows import Flag, Rows
 
@@ -62,20 +62,22 @@ _predicted: Final = msgspec.msgpack.Decoder(_Predicted).decode
 _stepped: Final = msgspec.msgpack.Decoder(_Stepped).decode
 
 
-def fold_run(columns: Columns, seq: int, payloads: Sequence[bytes]) -> None:
+def fold_run(columns: Columns, seq: int, payloads: Sequence[bytes]) -> bool:
     """Fold events `seq`, `seq` + 1, … in; lost ones before them, and what is no event of ours, are
-    skipped and flagged."""
+    skipped and flagged. False when some are of a kind that this version does not know."""
     columns.skip(seq)
-    at = 0
+    at, known = 0, True
     while at < len(payloads):
         at += _fold_steps(columns, payloads, at, seq)
         if at == len(payloads):
-            return
+            break
         try:
-            columns.apply(seq + at, payloads[at])
+            event = columns.apply(seq + at, payloads[at])
+            known = known and not isinstance(event, UnknownEvent)
         except WireError:
             columns.skip(seq + at + 1)
         at += 1
+    return known
 
 
 def _fold_steps(columns: Columns, payloads: Sequence[bytes], at: int, seq: int) -> int:

@@ -10,6 +10,8 @@ from engine_daemon.client import LinkUp
 from engine_daemon.errors import InspectError
 from engine_daemon.protocol.commands import Batch, StateMessage
 from engine_daemon.protocol.reads import AskEvents
+from engine_daemon.recording.columns import Columns
+from tests.recording.test_columns import UNKNOWN
 from tests.tui.source import FakeSource
 from tests.tui.story import SESSION, Story, paused, state
 from tui.feed import FRAME_S, Feed
@@ -185,4 +187,27 @@ async def test_switching_back_goes_on_where_it_was(bench: Bench) -> None:
     bench.feed.follow(SESSION)
     assert len(bench.view.columns) == 3
     assert bench.source.followed[SESSION] == len(bench.source.story.log)
+    task.cancel()
+
+
+async def test_many_events_at_once_are_folded_as_one_by_one(bench: Bench) -> None:
+    story = bench.source.story
+    for k in range(700):
+        story.pick(k % 7, b" x%d" % k, 0.5).predict()
+    story.log.append(UNKNOWN)
+    for _ in range(40):
+        story.pick(9, b" y", 0.5).predict()
+    task = asyncio.create_task(bench.feed.run())
+    bench.feed.follow(SESSION)
+    await bench.until(lambda: bench.view.columns.next == len(story.log))
+    expected = Columns()
+    expected.extend(enumerate(story.log))
+    found = bench.view.columns
+    assert found.ids == expected.ids
+    assert found.prob == expected.prob
+    assert found.seq_stepped == expected.seq_stepped
+    assert found.text() == expected.text()
+    assert (found.place, found.pending) == (expected.place, expected.pending)
+    assert bench.view.newer_daemon
+    assert bench.view.shown is not None
     task.cancel()
