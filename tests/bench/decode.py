@@ -39,6 +39,7 @@ def run() -> list[Row]:
             "ours": Stepping(fast).block,
             "one candidate": Stepping(fast, candidates=1).block,
             "plain": Stepping(plain).block,
+            "plain bare": bare(plain),
             "floor": partial(_floor, fast, torch.ones(128 * 1024 * 1024 // 4)),
             "short": after(fast, SHORT),
             "long": after(fast, LONG),
@@ -67,6 +68,9 @@ def _steps(medians: dict[str, float]) -> list[Row]:
         Row("our step, everything reported and packed", f"{ours:.2f} ms"),
         Row("the same with --plain-engine", f"{medians['plain']:.2f} ms"),
         _ratio("our step ÷ bare loop", ours, medians["bare"], 1.02),
+        _ratio(
+            "--plain-engine: our step ÷ bare loop", medians["plain"], medians["plain bare"], 1.02
+        ),
         _ratio("our step ÷ the same, one candidate", ours, medians["one candidate"], 1.02),
         _ratio("our step ÷ generate", ours, medians["generate"], 0.60),
         _ratio("our step ÷ memory floor", ours, medians["floor"], 1.90),
