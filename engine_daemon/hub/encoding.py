@@ -26,7 +26,6 @@ ResolvedDone = Callable[[Resolved], None]
 class _EncodeJob:
     prompt: PromptSpec
     done: Done
-    deadline: float
     tries: int = field(default=1)
 
     @property
@@ -50,7 +49,6 @@ class _ResolveJob:
     sources: list[str]
     watch: list[bytes]
     done: ResolvedDone
-    deadline: float
     tries: int = field(default=1)
     limit_s: float = TEMPLATE_S
     what: str = "tokenizer"
@@ -66,52 +64,53 @@ _Job = _EncodeJob | _ResolveJob
 
 
 class Encoder:
-    """Open questions to the tokens process. `route` is its address, `ready`: a tokenizer is in."""
+    """Open questions to the tokens process, which answers them in turn: only the oldest one's time
+    runs. `route` is its address, `ready`: a tokenizer is in."""
 
     def __init__(self, send: Callable[[str, Message], bool]) -> None:
         self._send = send
         self._jobs: dict[int, _Job] = {}
         self._next = 0
+        self._since = 0.0
         self.route: bytes | None = None
         self.ready = False
 
     def encode(self, prompt: PromptSpec, done: Done) -> None:
         """Ask; `done` gets the answer, or a refusal in the same form."""
-        self._ask(_EncodeJob(prompt, done, 0.0))
+        self._ask(_EncodeJob(prompt, done))
 
     def resolve(self, sources: Sequence[str], watch: Sequence[bytes], done: ResolvedDone) -> None:
         """Conditions and texts → tokens; `done` as above."""
-        self._ask(_ResolveJob(list(sources), list(watch), done, 0.0))
+        self._ask(_ResolveJob(list(sources), list(watch), done))
 
     def _ask(self, job: _Job) -> None:
+        if not self._jobs:
+            self._since = time.monotonic()
         self._next += 1
         self._jobs[self._next] = job
-        self._put(self._next, job)
-
-    def _put(self, ask: int, job: _Job) -> None:
-        job.deadline = time.monotonic() + job.limit_s
-        self._send("tokens", job.question(ask))
+        self._send("tokens", job.question(self._next))
 
     def encoded(self, answer: Encoded) -> None:
         """The tokens process answered."""
-        job = self._jobs.pop(answer.ask, None)
+        job, self._since = self._jobs.pop(answer.ask, None), time.monotonic()
         if isinstance(job, _EncodeJob):
             job.done(answer)
 
     def resolved(self, answer: Resolved) -> None:
         """The tokens process answered."""
-        job = self._jobs.pop(answer.ask, None)
+        job, self._since = self._jobs.pop(answer.ask, None), time.monotonic()
         if isinstance(job, _ResolveJob):
             job.done(answer)
 
     def overdue(self, now: float) -> bool:
         """True when the oldest question is past its deadline; it is then given up."""
-        late = [ask for ask, job in self._jobs.items() if now > job.deadline]
-        for ask in late:
-            job = self._jobs.pop(ask)
-            message = f"the {job.what} took too long and was stopped"
-            job.refuse(ask, "too_slow", message, "Use --raw, or another template")
-        return bool(late)
+        ask, job = next(iter(self._jobs.items()), (0, None))
+        if job is None or now - self._since <= job.limit_s:
+            return False
+        del self._jobs[ask]
+        message = f"the {job.what} took too long and was stopped"
+        job.refuse(ask, "too_slow", message, "Use --raw, or another template")
+        return True
 
     def lost(self) -> None:
         """The tokens process ended: what it was asked is asked again once, by `resume`."""
@@ -119,14 +118,14 @@ class Encoder:
 
     def resume(self) -> None:
         """A new tokens process has its tokenizer: ask again what was asked before."""
-        self.ready = True
+        self.ready, self._since = True, time.monotonic()
         for ask, job in list(self._jobs.items()):
             if job.tries > 1:
                 del self._jobs[ask]
                 job.refuse(ask, "engine", "this text ends the tokens process")
                 continue
             job.tries += 1
-            self._put(ask, job)
+            self._send("tokens", job.question(ask))
 
     def fail(self, code: str, message: str) -> None:
         """Give up all questions."""

@@ -21,7 +21,14 @@ from engine_daemon.hub.orders import Orders
 from engine_daemon.hub.sessions import SessionStore
 from engine_daemon.hub.sharing import Sharing, check_own_peer, peer_uid
 from engine_daemon.hub.socket_path import bind_private, viewer_socket
-from engine_daemon.hub.viewers import QUIET_S, SILENT_S, Following, Viewer
+from engine_daemon.hub.viewers import (
+    MOST_ASKS,
+    MOST_ASKS_IN_ALL,
+    QUIET_S,
+    SILENT_S,
+    Following,
+    Viewer,
+)
 from engine_daemon.hub.workers import EngineSide
 from engine_daemon.paths import Paths
 from engine_daemon.protocol import codec, reads
@@ -191,7 +198,7 @@ class Front:
             case cmd.AskRequest():
                 if size > codec.BODY_LIMIT and not isinstance(message.ask, _LARGE):
                     raise WireError("too_big", f"ask of {size} bytes", codec.BODY_LIMIT)
-                self._asking.ask(message, self._answers(viewer, envelope.id))
+                self._ask(viewer, message, envelope.id)
             case cmd.Sub():
                 self._subscribe(viewer, message, now)
             case cmd.Unsub(session=session):
@@ -227,6 +234,10 @@ class Front:
             uid=uid,
             refilled=now,
         )
+        before = self.viewers.get(route)
+        if before is not None:  # who says hello twice is no other one
+            viewer.tokens, viewer.refilled = before.tokens, before.refilled
+            viewer.asks = before.asks
         self._resume(viewer, hello.resume)
         self.viewers[route] = viewer
         self._changed()
@@ -271,11 +282,20 @@ class Front:
         message = cmd.ErrorMessage(code=error.code, message=error.message, limit=error.limit)
         self._send_raw(route, seal(message, re=number, ep=self.epoch))
 
-    def _answers(self, viewer: Viewer, number: int) -> Callable[[cmd.Answer], None]:
+    def _ask(self, viewer: Viewer, message: cmd.AskRequest, number: int) -> None:
+        in_all = sum(one.asks for one in self.viewers.values())
+        if viewer.asks >= MOST_ASKS or in_all >= MOST_ASKS_IN_ALL:
+            busy = cmd.Answer(code="busy", message="too many reads are not answered yet")
+            self._send(viewer, busy, re=number)
+            return
+
         def put(answer: cmd.Answer) -> None:
+            here = self.viewers.get(viewer.route, viewer)
+            here.asks = max(0, here.asks - 1)
             self._send(viewer, answer, re=number)
 
-        return put
+        viewer.asks += 1
+        self._asking.ask(message, put)
 
     def _pong(self, viewer: Viewer) -> cmd.Pong:
         for name in viewer.following:

@@ -14,6 +14,9 @@ from engine_daemon.protocol.viewing import Role
 RATE: Final = 100.0
 """`cmd`, `ask` and `hello` a second."""
 BURST: Final = 200.0
+MOST_ASKS: Final = 4
+MOST_ASKS_IN_ALL: Final = 32
+"""Reads that may be unanswered, of one viewer and of all together."""
 QUIET_S: Final = 2.5
 """After so long without a word the hub probes whether the viewer's connection still stands."""
 SILENT_S: Final = 30.0
@@ -75,7 +78,8 @@ class Following:
 
 @dataclass(slots=True)
 class Viewer:
-    """One attached client. `uid` is its process's, as the system tells it."""
+    """One attached client. `uid` is its process's, as the system tells it; `asks`: reads of it that
+    are not answered yet."""
 
     route: bytes
     who: str
@@ -87,6 +91,7 @@ class Viewer:
     following: dict[str, Following] = field(default_factory=dict)
     tokens: float = BURST
     refilled: float = 0.0
+    asks: int = 0
 
     def allow(self, now: float) -> bool:
         """Take one token of the rate limit; False when there is none."""

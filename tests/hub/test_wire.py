@@ -7,9 +7,11 @@ import socket
 import zmq
 
 from engine_daemon.client import DaemonClient
+from engine_daemon.hub.viewers import MOST_ASKS
 from engine_daemon.protocol import commands as cmd
 from engine_daemon.protocol.codec import MAGIC, decode_body, open_envelope, seal
-from engine_daemon.protocol.reads import AskEvents
+from engine_daemon.protocol.reads import AskEncode, AskEvents
+from engine_daemon.protocol.values import PromptSpec
 from tests.daemons import (
     Daemon,
     running_daemon,
@@ -163,3 +165,44 @@ async def test_more_than_200_commands_at_once_are_slowed_down() -> None:
         assert isinstance(error, cmd.ErrorMessage)
         assert error.code == "slow_down"
         viewer.close()
+
+
+async def test_a_flood_of_long_reads_is_refused_and_hurts_nobody() -> None:
+    """Of one viewer so many are taken as the specification says, the rest is `busy` at once; the
+    tokens process goes on, and so does whoever else asks."""
+    text = b"a b c d " * (64 * 1024)
+    with running_daemon(SLOW) as daemon:
+        raw = RawViewer(daemon)
+        try:
+            raw.send(_hello())
+            raw.until("welcome")
+            for _ in range(12):
+                raw.send(cmd.AskRequest(ask=AskEncode(prompt=PromptSpec(text=text))))
+            answers = [raw.until("answer") for _ in range(12)]
+            codes = sorted(one.code for one in answers if isinstance(one, cmd.Answer))
+            assert codes == [""] * MOST_ASKS + ["busy"] * (12 - MOST_ASKS)
+            async with watching(daemon.paths, run_to=2) as watch:
+                await watch.standing(2)
+            raw.send(_hello())
+            raw.until("welcome")
+            raw.send(cmd.AskRequest(ask=AskEncode(prompt=PromptSpec(text=b"again"))))
+            answer = raw.until("answer")
+            assert isinstance(answer, cmd.Answer)
+            assert answer.code == ""
+        finally:
+            raw.socket.close()
+            raw.context.term()
+
+
+async def test_hello_again_gives_no_new_burst() -> None:
+    with running_daemon(SLOW) as daemon:
+        raw = RawViewer(daemon)
+        try:
+            for _ in range(3):
+                raw.send(_hello())
+                for _ in range(150):
+                    raw.send(cmd.AskRequest(ask=AskEvents(seqs=[])))
+            assert "error" in raw.quiet()
+        finally:
+            raw.socket.close()
+            raw.context.term()
