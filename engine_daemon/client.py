@@ -16,8 +16,8 @@ import msgspec
 
 from engine_daemon import __version__
 from engine_daemon.errors import Exit, InspectError
-from engine_daemon.link import FORGOTTEN, Link, check_message, exit_of, not_sent
-from engine_daemon.lookup import endpoint_of, no_daemon
+from engine_daemon.link import FORGOTTEN, SILENT, Link, check_message, exit_of, not_sent
+from engine_daemon.lookup import endpoint_of, no_answer, no_daemon
 from engine_daemon.paths import Paths, name_option
 from engine_daemon.protocol import codec
 from engine_daemon.protocol import commands as cmd
@@ -151,12 +151,7 @@ class DaemonClient:
             answer = await link.request(hello, CONNECT_S)
         except TimeoutError:
             link.close()
-            raise InspectError(
-                f"the daemon {self._paths.name} does not answer",
-                f"llm-inspect daemon restart{name_option(self._paths.name)}",
-                exit_code=Exit.DAEMON,
-                code="no_answer",
-            ) from None
+            raise no_answer(self._paths.name) from None
         except BaseException:
             link.close()
             raise
@@ -199,7 +194,8 @@ class DaemonClient:
             self._detach(reason)
             self._put(LinkLost(reason))
             if not self._reconnect:
-                self._failure = no_daemon(self._paths.name)
+                error = no_answer if reason == SILENT else no_daemon
+                self._failure = error(self._paths.name)
                 self._arrived.set()
                 return
             epoch = self.welcome.ep

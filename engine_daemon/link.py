@@ -17,6 +17,7 @@ from engine_daemon.protocol import commands as cmd
 from engine_daemon.protocol.codec import WireError, decode_body, open_envelope, seal
 
 FORGOTTEN: Final = "the daemon has forgotten this viewer"
+SILENT: Final = "the daemon does not answer"
 
 
 class Link:
@@ -63,7 +64,7 @@ class Link:
             if done:
                 return self._lost.result()
             if self._loop.time() - self._heard > silent_s:
-                return "the daemon does not answer"
+                return SILENT
             self.send(cmd.Ping())
 
     def fail(self, reason: str) -> None:

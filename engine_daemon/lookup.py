@@ -97,6 +97,16 @@ def owner(paths: Paths) -> int | None:
     return None
 
 
+def no_answer(name: str) -> InspectError:
+    """The error for a daemon that is there and says nothing."""
+    return InspectError(
+        f"the daemon {name} does not answer",
+        f"llm-inspect daemon restart{name_option(name)}",
+        exit_code=Exit.DAEMON,
+        code="no_answer",
+    )
+
+
 def no_daemon(name: str) -> InspectError:
     """The error for a daemon that is not there."""
     return InspectError(

@@ -1,7 +1,11 @@
 """The client's own checks, and refusals of the daemon."""
 
+import os
+import signal
+
 import pytest
 
+from engine_daemon import client as client_module
 from engine_daemon.client import DaemonClient
 from engine_daemon.errors import InspectError
 from engine_daemon.link import FORGOTTEN, Link, check_message
@@ -54,3 +58,20 @@ async def test_nobody_there() -> None:
     with directories(), pytest.raises(InspectError, match="no daemon"):
         async with DaemonClient(paths_for("default")):
             pass
+
+
+async def test_a_halted_daemon_does_not_answer_and_is_not_said_to_be_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(client_module, "PING_S", 0.2)
+    with running_daemon() as daemon:
+        async with DaemonClient(daemon.paths, reconnect=False) as client:
+            os.kill(daemon.pid, signal.SIGSTOP)
+            try:
+                with pytest.raises(InspectError, match="does not answer") as raised:
+                    async for _ in client.updates():
+                        pass
+                assert raised.value.code == "no_answer"
+                assert raised.value.exit_code == 4
+            finally:
+                os.kill(daemon.pid, signal.SIGCONT)

@@ -271,7 +271,7 @@ def test_the_hub_dies_and_the_session_opens_again(place: Place) -> None:
     ],
 )
 def test_faults_of_the_engine(place: Place, script: str, code: int, name: str) -> None:
-    words = ("--engine", "scripted", "--model", f"scripted:rate=0,{script}")
+    words = ("--engine", "scripted", "--model", f"scripted:rate=100,{script}")
     done = place.run("run", *words, "--json", "Hello", code=code)
     assert done.lines[-1]["event"] == "error"
     assert done.lines[-1]["code"] == name
