@@ -20,7 +20,7 @@ def read_prompt(arguments: list[str], given: Given) -> PromptSpec | None:
     """The prompt of a command line; None when there is none. InspectError for a bad one."""
     if given.chat and given.raw:
         raise InspectError("--chat and --raw exclude each other")
-    if given.system is not None and not given.chat:
+    if given.system is not None and not given.chat and given.messages is None:
         raise InspectError("--system needs the chat template", "Add --chat")
     if arguments and given.prompt_file is not None:
         raise InspectError("a prompt and --prompt-file exclude each other")

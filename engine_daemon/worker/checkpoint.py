@@ -63,6 +63,7 @@ class Checkpoint:
         return digest.hexdigest()
 
 
+_WHOLE: Final = ("I8", "U8", "I16", "U16", "I32", "U32", "I64", "U64")
 _COUNTS: Final = (
     *("vocab_size", "hidden_size", "num_hidden_layers"),
     *("num_attention_heads", "max_position_embeddings"),
@@ -90,7 +91,24 @@ def check_folder(folder: Path) -> Checkpoint:
             "Only fast tokenizers are supported: save it once with "
             "AutoTokenizer.from_pretrained(...).save_pretrained(...)",
         )
+    if config.get("quantization_config") is None:
+        _check_numbers(folder, shards)
     return Checkpoint(folder, config, shards)
+
+
+def _check_numbers(folder: Path, shards: list[ShardHeader]) -> None:
+    """Whole numbers as weights mean a quantisation; without its name they would be taken as they
+    are."""
+    for shard in shards:
+        if not any(f'"{dtype}"'.encode() in shard.raw for dtype in _WHOLE):
+            continue
+        for name, entry in json.loads(shard.raw).items():
+            if name.endswith(".weight") and entry["dtype"] in _WHOLE:
+                refuse(
+                    f"{folder} stores {name} as {entry['dtype']} and its config.json names no "
+                    "quantisation",
+                    "Get the checkpoint again, or one that is not quantised",
+                )
 
 
 def check_config(config: dict[str, object], where: str) -> dict[str, object]:

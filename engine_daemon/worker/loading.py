@@ -12,6 +12,7 @@ import torch
 import transformers
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.distributed import DistributedConfig
+from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING
 from transformers.utils import logging as hf_logging
 
 from engine_daemon.errors import Exit, InspectError
@@ -106,7 +107,20 @@ def _config(checkpoint: Checkpoint) -> Any:
             f"architecture {', '.join(architectures) or config.model_type} is not supported",
             "Use a decoder-only language model that transformers has a class for",
         )
+    settings = getattr(config, "quantization_config", None)
+    if settings is not None:
+        _check_quantisation(checkpoint, settings)
     return config
+
+
+def _check_quantisation(checkpoint: Checkpoint, settings: Any) -> None:
+    """Of a method that transformers does not know the weights would be taken as they are."""
+    method = settings.get("quant_method") if isinstance(settings, dict) else settings.quant_method
+    if str(getattr(method, "value", method)) not in AUTO_QUANTIZATION_CONFIG_MAPPING:
+        refuse(
+            f"{checkpoint.folder} is quantised by {method!r}, which is not supported",
+            "Use another form of this model",
+        )
 
 
 def _target_dtype(options: EngineOptions, config: Any) -> torch.dtype:

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine_daemon.errors import Exit, InspectError
-from engine_daemon.worker.checkpoint import Checkpoint, read_header
+from engine_daemon.worker.checkpoint import Checkpoint, check_folder, read_header
 
 TENSORS: dict[str, object] = {
     "__metadata__": {"format": "pt"},
@@ -103,3 +103,24 @@ def test_weights_id_tells_checkpoints_apart(tmp_path: Path) -> None:
     assert ids[0] == ids[1]
     assert len(set(ids)) == 3
     assert Checkpoint(tmp_path, {}, [one, named]).size == one.size + named.size
+
+
+def test_whole_numbers_for_weights_need_the_name_of_a_quantisation(tmp_path: Path) -> None:
+    config = {"model_type": "llama"}
+    (tmp_path / "config.json").write_text(json.dumps(config), "utf-8")
+    (tmp_path / "tokenizer.json").write_text("{}", "utf-8")
+    tensors = {
+        "mask": {"dtype": "I64", "shape": [1], "data_offsets": [0, 8]},
+        "a.weight": {"dtype": "I8", "shape": [4], "data_offsets": [8, 12]},
+    }
+    write(tmp_path / "model.safetensors", tensors, 12)
+    with pytest.raises(InspectError, match=r"a\.weight as I8") as caught:
+        check_folder(tmp_path)
+    assert caught.value.exit_code == Exit.MODEL
+    named = {**config, "quantization_config": {"quant_method": "compressed-tensors"}}
+    (tmp_path / "config.json").write_text(json.dumps(named), "utf-8")
+    assert check_folder(tmp_path).shards[0].tensors["a.weight"] == 4
+    tensors["a.weight"] |= {"dtype": "F16", "shape": [2]}
+    write(tmp_path / "model.safetensors", tensors, 12)
+    (tmp_path / "config.json").write_text(json.dumps(config), "utf-8")
+    assert check_folder(tmp_path).shards[0].tensors["a.weight"] == 4

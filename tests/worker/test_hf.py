@@ -255,6 +255,7 @@ def test_work_stops_growing_in_a_window(folders: dict[str, Path]) -> None:
         ({"model_type": "no_such_thing"}, "no_such_thing"),
         ({"architectures": ["LlamaForTokenClassification"]}, "not supported"),
         ({"num_hidden_layers": 5}, "lacks"),
+        ({"quantization_config": {"quant_method": "zzz"}}, "quantised by 'zzz'"),
         ({"max_position_embeddings": -5}, "says max_position_embeddings = -5"),
         ({"hidden_size": "64"}, 'says hidden_size = "64"'),
         ({"num_hidden_layers": 1}, "holds . layers, its config.json says 1"),
