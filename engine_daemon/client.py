@@ -251,8 +251,9 @@ class DaemonClient:
     async def _ask_for(self, message: cmd.Cmd | cmd.Lease, session: str | None) -> cmd.Reply:
         reply = await self._request(message, cmd.Reply, session, REPLY_S)
         if reply.status == "rejected":
-            if reply.code in ("stale", "no_lease") and reply.at is None and session is not None:
-                self._leases.pop(session, None)
+            old = self._leases.get(session or "", 0) == message.lease_no
+            if reply.code in ("stale", "no_lease") and reply.at is None and old:
+                self._leases.pop(session or "", None)
             raise InspectError(
                 reply.message or reply.code,
                 reply.hint,

@@ -48,7 +48,7 @@ DIALOG_ACTIONS: Final[tuple[Action, ...]] = (
     ),
     Action("stand", ("enter",), "go there", "To the highlighted branch", "branches", footer=1),
     Action("cancel", ("escape", "q"), "cancel", "Stay", "branches", shown="esc", footer=2),
-    Action("append", ("enter",), "append", "Append the text", "text", footer=1, priority=True),
+    Action("append", ("enter",), "append", "Append the text", "text", footer=1),
     Action("cancel", ("escape",), "cancel", "Append nothing", "text", shown="esc", footer=2),
     Action(
         "attach",
@@ -104,7 +104,7 @@ DIALOG_ACTIONS: Final[tuple[Action, ...]] = (
         footer=3,
     ),
     Action("cancel", ("escape", "q", "v"), "close", "Back", "viewers", shown="esc", footer=1),
-    Action("write", ("enter",), "write", "Keep this note", "note", footer=1, priority=True),
+    Action("write", ("enter",), "write", "Keep this note", "note", footer=1),
     Action("cancel", ("escape",), "cancel", "Write nothing", "note", shown="esc", footer=2),
     Action("jump", ("enter",), "go there", "Cursor to the highlighted note", "notes", footer=1),
     Action("cancel", ("escape", "q"), "cancel", "Stay", "notes", shown="esc", footer=2),

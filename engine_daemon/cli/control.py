@@ -201,7 +201,9 @@ class _Watch:
                 code="link_lost",
             )
         if isinstance(outcome, Closed):
-            tell(f"{session} is closed; its recording stays")
+            limits = self.columns.limits
+            private = limits is not None and limits.private
+            tell(f"{session} is closed; its recording {'is gone' if private else 'stays'}")
             return Exit.DONE
         if outcome is not None and outcome.reason in FAULTS:
             raise InspectError(

@@ -37,7 +37,11 @@ def chunks(recording: Recording) -> Iterator[bytes]:
         if isinstance(event, ev.UnknownEvent):
             continue
         for mark in trace.marks(seq, event):
-            yield (b"" if first else b",\n") + json.dumps(mark, allow_nan=False).encode()
+            try:
+                made = json.dumps(mark, allow_nan=False)
+            except ValueError:  # a time beyond all numbers, of a broken recording
+                continue
+            yield (b"" if first else b",\n") + made.encode()
             first = False
     yield b'\n],"otherData":' + json.dumps(trace.about).encode() + b"}\n"
 

@@ -32,7 +32,7 @@ HEAD: Final = (
     *(*(f"cache_{name}" for name in _CACHE), "restored", *_WORK, "stop"),
 )
 """The first row."""
-_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA: Final = (*"=+-@\t\r\n", *"＝＋－＠")
 _ROWS_AT_ONCE: Final = 512
 _VISIBLE: Final = Visible(kept="\n\t")
 

@@ -258,9 +258,10 @@ class Front:
         if earlier is None:
             return
         old = next((one for one in self.viewers.values() if one.id == earlier), None)
-        uid = self._left.pop(earlier, None) if old is None else old.uid
+        uid = self._left.get(earlier) if old is None else old.uid
         if uid != viewer.uid:
             return
+        self._left.pop(earlier, None)
         viewer.id = earlier
         if old is not None:
             del self.viewers[old.route]

@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
+from engine_daemon.errors import InspectError
 from engine_daemon.hub.control import obey, open_session
 from engine_daemon.hub.lease import FREE_FOR_ALL, Leases
 from engine_daemon.hub.refusing import Rejected, log_command
@@ -72,7 +73,7 @@ class Orders:
             reply = cmd.Reply(cmd=command, status="accepted", session=session, lease_no=lease_no)
         except Rejected as refusal:
             reply = refusal.reply(command)
-        except LogError as error:
+        except (LogError, InspectError) as error:  # whatever a log holds, the hub goes on
             reply = Rejected(error.code, error.message, error.hint).reply(command)
         self._replies[command] = reply
         if len(self._replies) > REMEMBERED:

@@ -3,6 +3,7 @@
 Derived numbers, always told apart from measured ones. Knows numbers only.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -20,20 +21,36 @@ class LineFit:
     _y: float = 0.0
     _xx: float = 0.0
     _xy: float = 0.0
+    _yy: float = 0.0
 
     def add(self, x: float, y: float) -> None:
         """One more point (means and co-moments: exact enough for millions)."""
         self.seen += 1
-        dx = x - self._x
+        dx, dy = x - self._x, y - self._y
         self._x += dx / self.seen
-        self._y += (y - self._y) / self.seen
+        self._y += dy / self.seen
         self._xx += dx * (x - self._x)
         self._xy += dx * (y - self._y)
+        self._yy += dy * (y - self._y)
+
+    @property
+    def mean(self) -> float:
+        """Of the times."""
+        return self._y
 
     @property
     def slope(self) -> float | None:
         """What one token more costs; None while there is too little to tell."""
         return self._xy / self._xx if self.seen >= LEAST_STEPS and self._xx > 0 else None
+
+    @property
+    def slope_error(self) -> float | None:
+        """Standard error of the slope: what the scatter of the points leaves open."""
+        slope = self.slope
+        if slope is None:
+            return None
+        left = max(self._yy - slope * self._xy, 0.0)
+        return math.sqrt(left / (self.seen - 2) / self._xx)
 
     @property
     def constant(self) -> float | None:

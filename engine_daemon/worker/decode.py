@@ -206,7 +206,9 @@ class DecodeSession:
         if row is None:
             return None
         forward = Forward(row, 0.0, 0)
-        look = self._look(forward)
+        look, cache = self._look(forward), self._report()
+        if cache.tokens is not None:  # what is held beyond this step is of the path that was left
+            cache = msgspec.structs.replace(cache, tokens=min(cache.tokens, len(self.path)))
         return Prediction(
             step=self.step,
             phase="decode",
@@ -216,7 +218,7 @@ class DecodeSession:
             tokenize_ms=0.0,
             waited_ms=0.0,
             after_pause=False,
-            cache=self._report(),
+            cache=cache,
             work=Work(flops=0, bytes_moved=0),
             restored=Restored(method="row", replayed=0, ms=look.evaluate_ms),
         )

@@ -63,10 +63,10 @@ def test_another_path_from_a_recorded_step_and_back(place: Place) -> None:
         screen.press("\t")
         screen.until("enter force")
         screen.press("j\r")
-        screen.until("branch 1 of 2")
+        screen.until("branch 1 (2 branches)")
         screen.until("step 3 pending")
         screen.press("[")
-        screen.until("branch 0 of 2")
+        screen.until("branch 0 (2 branches)")
         screen.until("step 4 pending")
         screen.press("s")
         screen.until("step 5 pending")
@@ -242,3 +242,15 @@ def test_a_key_and_what_is_typed_for_its_dialog_may_come_together(place: Place) 
         screen.until(lambda picture: "BREAKPOINTS" not in picture)
         screen.press("b")
         screen.until("1  step=3")
+
+
+def test_a_key_that_is_pressed_twice_answers_a_dialog_once(place: Place) -> None:
+    with place.terminal(*SCRIPTED, "Hello") as screen:
+        screen.until("step 0 pending")
+        for key, title in (("B", "BRANCHES"), ("t", "SESSIONS")):
+            screen.press(f"{key}\r\r")
+            screen.until(lambda picture, title=title: f"{title} ─" not in picture)  # type: ignore[misc]
+        screen.press("s")
+        screen.until("step 1 pending")
+        screen.press("q")
+        screen.finish()

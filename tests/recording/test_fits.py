@@ -1,5 +1,8 @@
 """Fits against known curves and against numbers worked out by hand."""
 
+import math
+import statistics
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -48,3 +51,18 @@ def test_two_points_are_a_line_and_one_is_nothing() -> None:
         [(10.0, 1.0), (15.0, 2.0), (20.0, 3.0)]
     )
     assert curve_between([(10.0, 1.0), (10.0, 2.0)], 3) == []
+
+
+def test_the_error_of_a_slope_is_that_of_the_textbook() -> None:
+    xs = [float(k) for k in range(20)]
+    ys = [3.0 + 0.5 * x + (0.3 if k % 2 else -0.3) for k, x in enumerate(xs)]
+    fit = LineFit()
+    for x, y in zip(xs, ys, strict=True):
+        fit.add(x, y)
+    slope, constant = statistics.linear_regression(xs, ys)
+    left = sum((y - constant - slope * x) ** 2 for x, y in zip(xs, ys, strict=True))
+    spread = sum((x - statistics.fmean(xs)) ** 2 for x in xs)
+    assert fit.slope == pytest.approx(slope)
+    assert fit.slope_error == pytest.approx(math.sqrt(left / 18 / spread))
+    assert fit.mean == pytest.approx(statistics.fmean(ys))
+    assert LineFit().slope_error is None

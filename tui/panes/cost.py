@@ -35,6 +35,8 @@ _LOST: Final = int(Flag.LOST)
 _READ_MORE: Final = int(Flag.PREFILL | Flag.RESTORED)
 _AFTER_PAUSE: Final = int(Flag.AFTER_PAUSE)
 """Bits as plain ints: an enum's `&` costs a microsecond, here for every step."""
+_CLEARLY: Final = 2.0
+"""Standard errors from which on a slope is one."""
 _LEAST_ROWS: Final = 8
 """Rows from which on there is room for a second caption."""
 
@@ -199,11 +201,13 @@ class CostPane(Pane):
 
     def _parts(self, columns: int) -> Line:
         """The constant and the growing part of a step's cost: a fit, and said to be one."""
-        slope, constant = self._fit.slope, self._fit.constant
-        if slope is None or constant is None:
+        slope, error, constant = self._fit.slope, self._fit.slope_error, self._fit.constant
+        if slope is None or error is None or constant is None:
             return []
-        grows = f"{slope * 1000:+.2f} µs a token"
-        words = f"derived: constant {millis(max(constant, 0.0))}, growing {grows}"
+        grows = f"growing {slope * 1000:+.2f} ± {error * 1000:.2f} µs a token"
+        if abs(slope) < _CLEARLY * error:
+            constant, grows = self._fit.mean, "no growth to be told from the scatter"
+        words = f"derived: constant {millis(max(constant, 0.0))}, {grows}"
         over = f" (fit over {self._fit.seen} steps)"
         if width(words + over) <= columns:
             words += over

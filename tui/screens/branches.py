@@ -8,17 +8,17 @@ from collections.abc import Sequence
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from engine_daemon.recording.paths import BranchInfo
 from tui.keymap import bindings
+from tui.screens.dialog import Dialog
 from tui.screens.keys import KeysBar
 from tui.text import SafeText, fit, token
 
 
-class BranchesScreen(ModalScreen[int | None]):
+class BranchesScreen(Dialog[int | None]):
     """One branch a line; gives the chosen one back."""
 
     BINDINGS = bindings("branches")
@@ -46,7 +46,7 @@ class BranchesScreen(ModalScreen[int | None]):
         mark = "●" if one.id == self._current else " "
         leaves = "the prompt" if one.parent is None else f"leaves {one.parent} at step {one.step}"
         begins = "" if one.how is None else f"{one.how} {token(one.piece)}"
-        steps = SafeText(f"{one.length} steps")
+        steps = SafeText(f"{one.length} step{'s' if one.length != 1 else ''}")
         return SafeText(f"{mark} {one.id:>3}  {fit(SafeText(leaves), 26)}{fit(steps, 14)}{begins}")
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:

@@ -131,7 +131,7 @@ class BranchActions(Screen[None]):
         from tui.screens.sampler import SamplerScreen
 
         if self._ready():
-            screen = SamplerScreen(self.view.columns.sampler)
+            screen = SamplerScreen(self.view.columns.sampler, what_if=True)
             self.app.push_screen(screen, self._asked_what_if)
 
     def _asked_what_if(self, sampler: Sampler | None) -> None:

@@ -8,7 +8,6 @@ from textual import work
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
@@ -16,6 +15,7 @@ from engine_daemon.conditions.faults import ConditionError
 from engine_daemon.errors import InspectError
 from tui.control import Control
 from tui.keymap import bindings
+from tui.screens.dialog import Dialog
 from tui.screens.keys import KeysBar
 from tui.text import SafeText, show_text
 from tui.view import View
@@ -25,7 +25,7 @@ _HINT = 'entropy>3 · p(eos)>0.5 · token=" Ku" · text~"def" · ms>3x · and or
 _NONE = "No breakpoint yet"
 
 
-class BreakpointsScreen(TypedAhead, ModalScreen[str | None]):
+class BreakpointsScreen(TypedAhead, Dialog[str | None]):
     """One line to type into, and the list. Gives back what was added, for a message."""
 
     BINDINGS = bindings("breakpoints")

@@ -6,15 +6,15 @@ Gives the text back; whoever asked has it tokenised.
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
 from tui.keymap import bindings
+from tui.screens.dialog import Dialog
 from tui.screens.keys import KeysBar
 from tui.widgets.typed_ahead import TypedAhead
 
 
-class ForceTextScreen(TypedAhead, ModalScreen[str | None]):
+class ForceTextScreen(TypedAhead, Dialog[str | None]):
     """One line, taken as it is, spaces included."""
 
     BINDINGS = bindings("text")
@@ -34,6 +34,10 @@ class ForceTextScreen(TypedAhead, ModalScreen[str | None]):
     def on_mount(self) -> None:
         """Type at once."""
         self.query_one(Input).focus()
+
+    def on_input_submitted(self) -> None:
+        """Enter, after all that was typed before it."""
+        self.action_append()
 
     def action_append(self) -> None:
         """Take the text."""

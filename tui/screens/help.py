@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from textual.app import ComposeResult
 from textual.containers import Grid, VerticalScroll
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from tui.keymap import SCOPES, Action, Scope, in_scope, key_name
+from tui.screens.dialog import Dialog
 
 _MARKS = (
     ("● chosen", "the token that was picked at this step"),
@@ -41,7 +41,7 @@ _MARKS = (
 )
 
 
-class HelpScreen(ModalScreen[None]):
+class HelpScreen(Dialog[None]):
     """The list; any of escape, q, ? or enter leaves it."""
 
     BINDINGS = [  # noqa: RUF012  Textual declares it

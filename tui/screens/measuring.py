@@ -7,6 +7,7 @@ from typing import Any
 
 from textual.screen import Screen
 
+from engine_daemon.errors import InspectError
 from tui.control import Control
 
 
@@ -17,6 +18,9 @@ class Measuring(Screen[None]):
     """Sends an intent in a worker of the screen."""
 
     def _ready(self) -> Control | None:
+        raise NotImplementedError
+
+    def say(self, error: InspectError | str, *, calm: bool = False) -> None:
         raise NotImplementedError
 
     def _take_count(self) -> int:
@@ -33,3 +37,4 @@ class Measuring(Screen[None]):
         self._take_count()
         if control := self._ready():
             self._do(control.check_weights())
+            self.say("the weights in memory are summed; CACHE says what came of it", calm=True)

@@ -8,18 +8,18 @@ from collections.abc import Sequence
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from engine_daemon.protocol.events import Noted
 from tui.acts import who_text
 from tui.keymap import bindings
+from tui.screens.dialog import Dialog
 from tui.screens.keys import KeysBar
 from tui.text import SafeText, fit, show_text
 
 
-class NotesScreen(ModalScreen[Noted | None]):
+class NotesScreen(Dialog[Noted | None]):
     """By step; gives the chosen one back."""
 
     BINDINGS = bindings("notes")

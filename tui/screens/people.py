@@ -80,6 +80,9 @@ class People(Screen[None]):
         control = self._ready()
         if control is None:
             return
+        if self.view.observing:
+            self._tell(SafeText("this screen only observes"))
+            return
         match self.view.lease:
             case "ours":
                 self._do(control.lease("release", "the lease is given back; a step takes it again"))
@@ -103,6 +106,9 @@ class People(Screen[None]):
         """Write one at the step under the cursor."""
         from tui.screens.note import NoteScreen
 
+        if self.view.observing:
+            self._tell(SafeText("this screen only observes"))
+            return
         if self.view.session is None or self._ready() is None:
             self._tell(SafeText("no session yet · ^n opens one"))
             return

@@ -10,13 +10,13 @@ from textual import work
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from engine_daemon.errors import InspectError
 from engine_daemon.protocol.commands import Open
 from engine_daemon.protocol.values import PromptSpec
 from tui.keymap import bindings
+from tui.screens.dialog import Dialog
 from tui.screens.keys import KeysBar
 from tui.text import SafeText, show_text
 from tui.widgets.safe_area import SafeTextArea
@@ -27,7 +27,7 @@ from tui.widgets.typed_ahead import TypedAhead
 CountTokens = Callable[[PromptSpec], Awaitable[int]]
 
 
-class PromptScreen(TypedAhead, ModalScreen[Open | None]):
+class PromptScreen(TypedAhead, Dialog[Open | None]):
     """A multi-line prompt and its settings; None when it was left."""
 
     BINDINGS = bindings("prompt")

@@ -26,7 +26,7 @@ def replay_state(view: View, palette: Palette) -> Line:
     word = "waiting for more" if waits else "playing" if replay.playing else "paused"
     line.append(Segment(f" {word} {_times(replay.speed)}", palette.accent))
     if (several := len(columns.branches())) > 1:
-        line.append(Segment(f" branch {columns.branch} of {several}", palette.title))
+        line.append(Segment(f" branch {columns.branch} ({several} branches)", palette.title))
     line.append(Segment(f" step {view.at} of {view.head}", palette.title))
     if replay.missing or not columns.complete:
         line.append(Segment(" DAMAGED", palette.error))

@@ -6,31 +6,34 @@ Gives back a sampler; sends nothing itself.
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from engine_daemon.errors import InspectError
 from engine_daemon.protocol.values import Sampler
 from tui.keymap import bindings
+from tui.screens.dialog import Dialog
 from tui.screens.keys import KeysBar
 from tui.widgets.sampler_form import SamplerForm
 
 
-class SamplerScreen(ModalScreen[Sampler | None]):
+class SamplerScreen(Dialog[Sampler | None]):
     """The form; None when it was left without applying."""
 
     BINDINGS = bindings("sampler")
 
-    def __init__(self, sampler: Sampler) -> None:
+    def __init__(self, sampler: Sampler, *, what_if: bool = False) -> None:
         super().__init__()
         self._sampler = sampler
+        self._what_if = what_if
 
     def compose(self) -> ComposeResult:
         """Form, complaint, keys."""
         with Vertical(id="sampler", classes="dialog") as box:
-            box.border_title = "SAMPLER"
+            box.border_title = "WHAT IF" if self._what_if else "SAMPLER"
             yield SamplerForm(self._sampler)
-            yield Static(Content("Penalties apply to greedy too."), id="complaint")
+            effect = "Shown beside the step; nothing is changed." if self._what_if else ""
+            words = " ".join(filter(None, (effect, "Penalties apply to greedy too.")))
+            yield Static(Content(words), id="complaint")
             yield KeysBar(["sampler"])
 
     def action_apply(self) -> None:

@@ -10,12 +10,12 @@ from typing import Literal
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from engine_daemon.protocol.state import SessionInfo
 from tui.keymap import bindings
+from tui.screens.dialog import Dialog
 from tui.screens.keys import KeysBar
 from tui.text import SafeText, clip, fit, show_text
 
@@ -28,7 +28,7 @@ class Chosen:
     session: str
 
 
-class SessionsScreen(ModalScreen[Chosen | None]):
+class SessionsScreen(Dialog[Chosen | None]):
     """One session a line, the newest first."""
 
     BINDINGS = bindings("sessions")

@@ -136,7 +136,7 @@ class StatusBar(Pane):
         if status == "ended":
             line.append(Segment(f" {place.reason}", palette.accent))
         if (several := len(columns.branches())) > 1:
-            words = f" branch {columns.branch} of {several}"
+            words = f" branch {columns.branch} ({several} branches)"
             line.append(Segment(words, palette.title))
         if self.view.cursor is not None:
             line.append(Segment(f" step {self.view.at} of {self.view.head}", palette.accent))

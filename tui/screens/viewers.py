@@ -8,12 +8,12 @@ from typing import Final
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from engine_daemon.protocol.state import ViewerInfo
 from tui.acts import act_text, who_text
 from tui.keymap import bindings
+from tui.screens.dialog import Dialog
 from tui.screens.keys import KeysBar
 from tui.text import SafeText, fit, show_text
 from tui.view import View
@@ -25,7 +25,7 @@ _MOST: Final = 12
 _PERIOD_S: Final = 0.5
 
 
-class ViewersScreen(ModalScreen[None]):
+class ViewersScreen(Dialog[None]):
     """One viewer a line, then the last commands."""
 
     BINDINGS = bindings("viewers")

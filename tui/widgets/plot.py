@@ -55,7 +55,7 @@ def plot_lines(
     figure.ruler(1, 0).lim(low, high)
     ticks = _ticks(left, right, max(width // 16, 2), whole_x)
     figure.ruler(0, 0).ticks(ticks, [f"{tick:,.0f}".replace(",", " ") for tick in ticks])
-    marks = _ticks(low, high, max(height // 3, 2), False)
+    marks = _ticks(low, high, max(height // 3, 2) + 1, False)
     figure.ruler(1, 0).ticks(marks, [_label(mark, high) for mark in marks])
     text: str = figure.build().string(colorless=True)
     return text.rstrip("\n").split("\n")

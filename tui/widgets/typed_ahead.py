@@ -1,7 +1,8 @@
-"""Text that is typed before a dialog's line has the focus.
+"""Text that is typed before a line has the focus.
 
-Over a slow link the key that opens a dialog and what follows it come together; what follows goes to
-whatever had the focus until then. Knows keys and lines; nothing of what they are for.
+Over a slow link the key that opens a dialog, or goes to its next line, and what follows it come
+together; what follows goes to whatever had the focus until then. Knows keys and lines; nothing of
+what they are for.
 """
 
 from typing import ClassVar
@@ -18,15 +19,18 @@ class TypedAhead:
 
 
 def take_typed(screen: Screen[object], event: events.Key) -> None:
-    """Put a character into the line of the dialog on top, unless something else has the focus."""
-    if not isinstance(screen, TypedAhead) or not event.is_printable or event.character is None:
+    """Put a character that nothing took into the line it was meant for: the one that has the focus
+    by now (it would have taken it), or that of the dialog on top, where nothing has it yet."""
+    if not event.is_printable or event.character is None:
         return
-    line = screen.query_one(screen.LINE)
-    if screen.focused not in (None, line):
-        return
-    event.stop()
-    event.prevent_default()
+    line = screen.focused
+    if line is None and isinstance(screen, TypedAhead):
+        line = screen.query_one(screen.LINE)
     if isinstance(line, Input):
         line.insert_text_at_cursor(event.character)
     elif isinstance(line, TextArea):
         line.insert(event.character)
+    else:
+        return
+    event.stop()
+    event.prevent_default()

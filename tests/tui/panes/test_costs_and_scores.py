@@ -120,7 +120,7 @@ async def test_the_parts_of_the_cached_cost_are_fitted_without_prefill_and_pause
         story.pick(5, b" a", 0.5, total=ms)
     async with screen(story.predict().stop(), size=(160, 50)) as (_, app, _source):
         text = "\n".join(rows(app, "cost"))
-        assert "derived: constant 10.0 ms, growing +250.00 µs a token" in text
+        assert "derived: constant 10.0 ms, growing +250.00 ± 0.00 µs a token" in text
         assert "fit over 35 steps" in text
         assert f"{PAUSED} after a pause" in text
         pane = app.main.query_one("#cost", CostPane)
@@ -197,4 +197,4 @@ async def test_frozen_is_a_checked_fact(check: WeightsCheck | None, words: str) 
         await pilot.press("W")
         await until(pilot, lambda: bool(source.sent))
         assert source.sent[0][0] == CheckWeights()
-        assert said(app) == ""
+        assert "weights in memory are summed" in said(app)

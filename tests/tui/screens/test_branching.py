@@ -34,7 +34,7 @@ async def test_enter_on_a_recorded_step_opens_a_branch_and_follows_it() -> None:
         await pilot.press("enter")
         await until(pilot, lambda: app.view.columns.branch == 1)
         assert source.sent == [(Force(id=2, step=1), SESSION, HERE)]
-        await until(pilot, lambda: "branch 1 of 2" in rows(app, "status")[0])
+        await until(pilot, lambda: "branch 1 (2 branches)" in rows(app, "status")[0])
         text = " ".join(rows(app, "sequence"))
         assert "Ku" in text
         assert "forced" in text

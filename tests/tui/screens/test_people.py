@@ -74,11 +74,14 @@ async def test_an_observer_is_called_one_and_offered_no_commands() -> None:
         assert "OBSERVING" in rows(app, "status")[0]
         for word in ("pause/run", "new prompt", "choose"):
             assert word not in keys(app)
-        for key in ("space", "s", "L", "r", "m"):
+        for key in ("space", "s", "r"):
             await pilot.press(key)
             await pilot.pause()
-        await pilot.press("x", "enter")
-        await until(pilot, lambda: "only observes" in keys(app))
+        for key in ("L", "m"):  # said at once: nothing is asked or typed in vain
+            await pilot.press(key)
+            await until(pilot, lambda: "only observes" in keys(app))
+            await pilot.press("escape")
+            await until(pilot, lambda: "only observes" not in keys(app))
         assert (source.sent, source.leased) == ([], [])
 
 

@@ -171,15 +171,15 @@ def forked() -> Story:
 
 async def test_branches_are_paths_of_their_own(tmp_path: Path) -> None:
     async with replay(tmp_path / "a.lir", forked()) as (pilot, app):
-        assert "branch 1 of 2" in status(app)
+        assert "branch 1 (2 branches)" in status(app)
         await pilot.press("G")
         assert text(app).endswith("␣one␣two␣other␣way▏")
         await pilot.press("]")
-        assert "branch 0 of 2" in status(app)
+        assert "branch 0 (2 branches)" in status(app)
         await pilot.press("G")
         assert text(app).endswith("␣six▏")
         await pilot.press("B", "down", "enter")
-        assert "branch 1 of 2" in status(app)
+        assert "branch 1 (2 branches)" in status(app)
         assert app.view.at == 2
         await pilot.press("g", "}")
         assert app.view.at == 2
