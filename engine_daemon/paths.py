@@ -5,7 +5,6 @@ Makes and verifies directories; knows nothing of what is put in them.
 
 import contextlib
 import errno
-import hashlib
 import os
 import pwd
 import re
@@ -50,6 +49,8 @@ def with_name(text: str, name: str) -> str:
 
 def short_hash(name: str) -> str:
     """First 8 hex digits of SHA-256 of `name`: short and safe in paths."""
+    import hashlib  # loads OpenSSL: not for who only imports this
+
     return hashlib.sha256(name.encode()).hexdigest()[:8]
 
 

@@ -11,7 +11,6 @@ import msgspec
 
 from engine_daemon.protocol.commands import FROM_HUB, FROM_VIEWER, Message
 from engine_daemon.protocol.events import EVENTS, Event, UnknownEvent
-from engine_daemon.protocol.worker import FROM_CHILD, TO_CHILD
 
 MAJOR: Final = 1
 MINOR: Final = 0
@@ -41,7 +40,7 @@ CAPS: Final = (
 M = TypeVar("M", bound=Message)
 
 _NAMES: Final[dict[type[Message], str]] = {
-    body: t for table in (FROM_VIEWER, FROM_HUB, TO_CHILD, FROM_CHILD) for t, body in table.items()
+    body: t for table in (FROM_VIEWER, FROM_HUB) for t, body in table.items()
 }
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _EVENT_DECODERS: Final = {
@@ -76,6 +75,11 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
     ep: bytes | None = None
     viewer: bytes | None = None
     session: str | None = None
+
+
+def name(table: dict[str, type[Message]]) -> None:
+    """Know these bodies by their `t`, too: those between hub and children are no viewer's."""
+    _NAMES.update({body: t for t, body in table.items()})
 
 
 def seal(

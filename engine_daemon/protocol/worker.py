@@ -7,6 +7,7 @@ from typing import Literal
 
 import msgspec
 
+from engine_daemon.protocol import codec
 from engine_daemon.protocol.commands import Message
 from engine_daemon.protocol.values import (
     ConditionSpec,
@@ -396,3 +397,4 @@ FROM_CHILD: dict[str, type[Message]] = {
     "weights_summed": WeightsSummed,
 }
 """The header's `t` and the body it announces, each way on the inner socket."""
+codec.name(TO_CHILD | FROM_CHILD)
