@@ -239,13 +239,3 @@ def test_a_key_and_what_is_typed_for_its_dialog_may_come_together(place: Place) 
         screen.until(lambda picture: "BREAKPOINTS" not in picture)
         screen.press("b")
         screen.until("1  step=3")
-
-
-def test_a_key_that_is_pressed_twice_answers_a_dialog_once(place: Place) -> None:
-    with place.terminal(*SCRIPTED, "Hello") as screen:
-        screen.until("step 0 pending")
-        for key, title in (("B", "BRANCHES"), ("t", "SESSIONS")):
-            screen.press(f"{key}\r\r")
-            screen.until(lambda picture, title=title: f"{title} ─" not in picture)  # type: ignore[misc]
-        screen.press("q")
-        assert "Traceback" not in screen.finish()
