@@ -147,6 +147,9 @@ _DAEMON_KEYS: Final[Mapping[str, tuple[str, Callable[[str], object]]]] = {
     "snapshot_every": ("snapshot_every", check.whole(1, check.COUNT)),
     "idle_exit": ("idle_exit_s", check.idle_exit),
     "plain_engine": ("plain_engine", check.switch),
+    "verify": ("verify", check.switch),
+    "share": ("share", check.accounts),
+    "share_control": ("share_control", check.accounts),
 }
 """Key in a `[daemon.NAME]` section → field of `Asked` and its check."""
 

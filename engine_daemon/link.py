@@ -159,8 +159,8 @@ def exit_of(code: str) -> Exit:
     """A refusal is the daemon's, unless the request itself was wrong."""
     usual = ("busy", "gone", "stale", "no_engine", "slow_down", "observer", "other_model")
     lasting = ("no_lease", "no_memory", "context_full", "disk_full", "locked", "io", "engine")
-    link = ("no_hello", "version")
-    return Exit.DAEMON if code in (*usual, *lasting, *link) else Exit.USAGE
+    other = ("no_hello", "version", "damaged")
+    return Exit.DAEMON if code in (*usual, *lasting, *other) else Exit.USAGE
 
 
 def not_sent() -> InspectError:

@@ -36,13 +36,21 @@ def test_everything_at_once(tmp_path: Path) -> None:
             idle_exit = "never"
             dtype = "bf16"
             plain_engine = true
+            verify = true
+            share = "alice,@lab"
             """,
         )
     )
     assert config.state == Path("/data/state")
     assert config.theme == "paper"
     assert config.daemons["big"] == Asked(
-        model="owner/name", max_context=4096, idle_exit_s=math.inf, dtype="bf16", plain_engine=True
+        model="owner/name",
+        max_context=4096,
+        idle_exit_s=math.inf,
+        dtype="bf16",
+        plain_engine=True,
+        verify=True,
+        share="alice,@lab",
     )
     assert config.paths("big").state.is_relative_to("/data/state")
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, TypedDict
 
-from engine_daemon.errors import InspectError
+from engine_daemon.errors import Exit, InspectError
 from engine_daemon.hub.durability import Syncer
 from engine_daemon.paths import Paths, host
 from engine_daemon.protocol import events as ev
@@ -270,6 +270,9 @@ class SessionStore:
         log = LogWriter.reopen(path, owner=(host(), self._paths.name))
         try:
             columns = _fold(log)
+            if columns.prompt is None and columns.place.kind != "waiting":
+                why = f"{path.stem} cannot be continued: it has steps and no prompt"
+                raise LogError(why, exit_code=Exit.DAEMON, code="damaged")
             session = Session(path.stem, log, columns, self._syncer)
             was_running = columns.status == "running"
             session.append(ev.Reopened(epoch=self._epoch, lost_bytes=log.lost_bytes, **stamp()))

@@ -90,6 +90,7 @@ def test_prompts_from_such_files(tmp_path: Path) -> None:
         ([], Given(prompt_ids="f", no_specials=True)),
         ([], Given(messages="f", raw=True)),
         ([], Given(messages="f", system="x", chat=True)),
+        ([], Given(messages="f", system="x")),
     ],
 )
 def test_what_excludes_each_other(arguments: list[str], given: Given) -> None:

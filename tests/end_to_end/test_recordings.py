@@ -11,6 +11,7 @@ from engine_daemon.recording.reader import Recording
 from engine_daemon.recording.writer import LogWriter
 from tests.end_to_end.command import SCRIPTED, Line, Place
 from tests.export.samples import samples
+from tests.recording import logs
 
 RUN = ("run", *SCRIPTED, "--json", "--temperature", "0.9", "--seed", "5", "Once upon a time")
 
@@ -189,3 +190,15 @@ def test_a_recording_that_is_written_is_not_renamed_by_hand(place: Place) -> Non
     (facts,) = place.json("sessions", "show", held.stem, "--json")
     assert facts["title"] == "x"
     assert json.dumps(facts)
+
+
+def test_a_forged_recording_does_not_end_the_daemon(place: Place) -> None:
+    """Sound frames, but steps without a prompt: nothing can go on from there."""
+    steps = [event for k in range(3) for event in (logs.predicted(k), logs.stepped(k, piece=b"A"))]
+    events = [logs.opened(), *steps, logs.predicted(3), logs.stopped(3)]
+    logs.write_log(place.cwd / "forged.lir", events)
+    place.run("daemon", "start", *SCRIPTED)
+    pid = place.status()["pid"]
+    assert "steps and no prompt" in place.run("open", "forged.lir", code=4).err
+    assert place.status()["pid"] == pid
+    place.run("run", *SCRIPTED, "--steps", "2", "Hello")

@@ -321,3 +321,10 @@ def test_a_private_run_leaves_no_recording_but_the_viewers_own(place: Place) -> 
     assert list((place.root / "state").rglob("*.lir")) == []
     assert own.stat().st_size > 0
     assert "no sessions yet" in place.run("sessions", "list").out.decode()
+
+
+def test_closing_a_private_session_does_not_promise_a_recording(place: Place) -> None:
+    run = place.run("run", *SCRIPTED, "--json", "--private", "--keep", "--steps", "2", "Hello")
+    closed = place.run("close", run.lines[-1]["session"]).out.decode()
+    assert "its recording is gone" in closed
+    assert not list(place.root.rglob("*.lir"))

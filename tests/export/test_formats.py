@@ -251,3 +251,22 @@ def test_a_long_chart_keeps_its_peaks() -> None:
 
 def test_hostile_samples_are_what_they_say() -> None:
     assert fold(*hostile()).text() == b"".join(HOSTILE)
+
+
+def test_a_time_beyond_all_numbers_leaves_the_rest_of_a_trace(tmp_path: Path) -> None:
+    wild = msgspec.structs.replace(predicted(1), forward_ms=1e308)
+    events = [opened(), engine_started(), prompt_set(), predicted(0), stepped(0, piece=b"A"), wild]
+    write_log(tmp_path / "a.lir", [*events, stepped(1, piece=b"B")])
+    told = json.loads(made(tmp_path / "a.lir", "trace"))["traceEvents"]
+    forwards = [mark for mark in told if mark["ph"] == "X" and mark["args"].get("step") == 0]
+    assert forwards
+    assert all(mark.get("dur", 0) < 1e300 for mark in told)
+
+
+@pytest.mark.parametrize("piece", [b"\t=1", b"\n=1", "＝1".encode(), b"@x", b"+1"])
+def test_no_first_character_makes_a_cell_a_formula(tmp_path: Path, piece: bytes) -> None:
+    events = [opened(), engine_started(), prompt_set(), predicted(0), stepped(0, piece=piece)]
+    write_log(tmp_path / "a.lir", events)
+    (row,) = csv.DictReader(io.StringIO(made(tmp_path / "a.lir", "csv").decode(), newline=""))
+    assert row["text"].startswith("'")
+    assert bytes.fromhex(row["bytes"]) == piece

@@ -20,6 +20,9 @@ from engine_daemon.protocol.values import (
 from engine_daemon.recording.columns import Columns
 from engine_daemon.recording.format import frame
 
+UNKNOWN = b"\x81\xa1k\xa8Teleport"
+"""An event of a kind that is not known here."""
+
 MODEL = ModelInfo(
     name="tiny",
     architecture="TinyForCausalLM",

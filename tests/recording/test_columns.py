@@ -12,6 +12,7 @@ from tests.protocol.condition_samples import CONDITION_SAMPLES
 from tests.protocol.samples import SAMPLES
 from tests.protocol.samples_filing import FILING
 from tests.recording.logs import (
+    UNKNOWN,
     closed,
     commanded,
     engine_started,
@@ -25,9 +26,6 @@ from tests.recording.logs import (
     stepped,
     stopped,
 )
-
-UNKNOWN = b"\x81\xa1k\xa8Teleport"
-
 
 # Order ----------------------------------------------------------------------------------------
 

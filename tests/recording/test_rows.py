@@ -17,6 +17,7 @@ from engine_daemon.protocol.values import Restored, Sampler
 from engine_daemon.recording.columns import Columns
 from engine_daemon.recording.rows import NO_ID, NO_SEQ, Flag
 from tests.recording.logs import (
+    UNKNOWN,
     commanded,
     engine_started,
     fold,
@@ -30,9 +31,6 @@ from tests.recording.logs import (
     stepped,
     stopped,
 )
-
-UNKNOWN = b"\x81\xa1k\xa8Teleport"
-
 
 finite = st.floats(0, 1000, width=32)
 pieces = st.one_of(st.binary(max_size=6), st.sampled_from(["☃".encode()[:2], "☃".encode()[2:]]))

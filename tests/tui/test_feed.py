@@ -11,7 +11,7 @@ from engine_daemon.errors import InspectError
 from engine_daemon.protocol.commands import Batch, StateMessage
 from engine_daemon.protocol.reads import AskEvents
 from engine_daemon.recording.columns import Columns
-from tests.recording.test_columns import UNKNOWN
+from tests.recording.logs import UNKNOWN
 from tests.tui.source import FakeSource
 from tests.tui.story import SESSION, Story, paused, state
 from tui.feed import FRAME_S, Feed

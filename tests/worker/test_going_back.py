@@ -163,6 +163,7 @@ def test_forcing_a_recorded_step_reads_its_row_and_goes_back_once(
     assert (made.forward.processed, restored(made).method) == (0, "row")
     held = walk.cache.tokens
     assert held == len(PROMPT) + 14, "looking at a row takes nothing back"
+    assert made.cache.tokens == made.position, "what is held beyond it is of another path"
     after = restored(walk.step(forced=5))
     # The prompt's end is snapshotted, then every EVERY steps.
     expected = ("crop", 0) if kind == "llama" else ("snapshot", 1)

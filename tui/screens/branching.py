@@ -10,11 +10,12 @@ from textual.screen import Screen
 
 from engine_daemon.errors import InspectError
 from engine_daemon.protocol.codec import unpack_event
+from engine_daemon.protocol.commands import Answer
 from engine_daemon.protocol.events import PromptSet
 from engine_daemon.protocol.reads import AskEncode, AskReroll, AskWhatIf
 from engine_daemon.protocol.values import PromptSpec, Sampler
 from tui.control import Control
-from tui.overlay import reroll, what_if
+from tui.overlay import Overlay, reroll, what_if
 from tui.source import EventSource
 from tui.view import View
 from tui.widgets.sampler_words import sampler_words
@@ -140,15 +141,10 @@ class BranchActions(Screen[None]):
 
     async def what_if(self, sampler: Sampler) -> None:
         """Show the step under the cursor as that sampler would see it."""
-        view = self.view
-        branch, step = view.columns.branch, view.at
-        if self.source is None:
-            return
-        ask = AskWhatIf(sampler=sampler, step=step, branch=branch)
-        answer = await self.source.ask(ask, view.session)
-        if answer.figures is not None:
-            view.overlay = what_if(branch, step, answer.figures)
-            self.paint()
+        branch, step = self.view.columns.branch, self.view.at
+        answer = await self._asked(AskWhatIf(sampler=sampler, step=step, branch=branch))
+        if answer is not None and answer.figures is not None:
+            self._lay_over(what_if(branch, step, answer.figures))
 
     def action_reroll(self) -> None:
         """Draw the step under the cursor many times; nothing is appended."""
@@ -158,12 +154,14 @@ class BranchActions(Screen[None]):
 
     async def reroll(self, draws: int) -> None:
         """Show how often each token came."""
-        view = self.view
-        branch, step = view.columns.branch, view.at
-        if self.source is None:
-            return
-        ask = AskReroll(n=draws, step=step, branch=branch)
-        answer = await self.source.ask(ask, view.session)
-        if answer.tokens is not None:
-            view.overlay = reroll(branch, step, draws, answer.tokens)
-            self.paint()
+        branch, step = self.view.columns.branch, self.view.at
+        answer = await self._asked(AskReroll(n=draws, step=step, branch=branch))
+        if answer is not None and answer.tokens is not None:
+            self._lay_over(reroll(branch, step, draws, answer.tokens))
+
+    async def _asked(self, ask: AskWhatIf | AskReroll) -> Answer | None:
+        return None if self.source is None else await self.source.ask(ask, self.view.session)
+
+    def _lay_over(self, overlay: Overlay) -> None:
+        self.view.overlay = overlay
+        self.paint()

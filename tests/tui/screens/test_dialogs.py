@@ -160,3 +160,16 @@ async def test_palette_runs_an_action() -> None:
         await pilot.pause(0.3)
         await pilot.press("enter")
         await until(pilot, lambda: app.view.at == 0)
+
+
+async def test_a_dialog_is_answered_once() -> None:
+    async with screen() as (pilot, app, _source):
+        await pilot.press("t")
+        await until(pilot, lambda: isinstance(app.screen, SessionsScreen))
+        dialog = app.screen
+        assert isinstance(dialog, SessionsScreen)
+        dialog.action_attach()
+        dialog.action_attach()
+        await until(pilot, lambda: app.screen is app.main)
+        await pilot.pause()
+        assert app.is_running
