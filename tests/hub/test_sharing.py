@@ -45,8 +45,8 @@ async def main():
         codes["sessions"] = [s.session for s in client.state.sessions]
         codes["uids"] = sorted(v.uid for v in client.state.viewers if v.uid is not None)
         for name, do, at in (
+            ("pause", cmd.Pause(), None),  # before the step: it would stop it at its start
             ("run_to", cmd.RunTo(step=1), cmd.At(branch=0, step=0)),
-            ("pause", cmd.Pause(), None),
             ("note", cmd.Note(text="hello"), None),
             ("stop", cmd.StopDaemon(), None),
         ):
