@@ -58,6 +58,12 @@ class PieceTable:
         """True when the token contributes no text; so do ids beyond the tokenizer."""
         return token_id >= len(self.special) or self.special[token_id]
 
+    def named(self, ids: Sequence[int]) -> tuple[list[bytes], list[bool]]:
+        """`piece` and `is_special` of many, as every step has them."""
+        if ids and max(ids) < min(len(self.pieces), len(self.special)):
+            return [self.pieces[i] for i in ids], [self.special[i] for i in ids]
+        return [self.piece(i) for i in ids], [self.is_special(i) for i in ids]
+
     def write(self, path: Path) -> None:
         """Write the file beside and rename it into place."""
         header = msgspec.msgpack.encode(_Header(self.tokenizer_id, len(self.pieces), self.probe))

@@ -3,7 +3,7 @@
 Knows transformers' layer classes; no model, no session.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 from torch import Tensor
@@ -16,48 +16,50 @@ from transformers.cache_utils import (
 from engine_daemon.protocol.values import CacheKind
 
 _Kind = tuple[str, Literal["growing", "bounded", "fixed"]]
+_Measure = Callable[[Any], int]
 
 
-def by_kind(layers: Iterable[Any]) -> list[CacheKind]:
-    """One entry a kind that is there, in the order in which the kinds come first.
+class Kinds:
+    """The kinds of some layers, looked up once: every step reports them.
 
     Full attention grows with every token, a sliding window up to its length; the recurrent and
     the convolution state of linear attention never do.
     """
-    found: dict[_Kind, list[int]] = {}
-    for layer in layers:
-        # This runs in every step: which class a layer is of is looked up once a class.
-        for kind, measure in _parts_of(type(layer)):
-            found.setdefault(kind, []).append(measure(layer))
-    return [
-        CacheKind(kind=kind, layers=len(sizes), bytes=sum(sizes), growth=growth)
-        for (kind, growth), sizes in found.items()
-    ]
+
+    def __init__(self, layers: Iterable[object]) -> None:
+        self._places: dict[_Kind, list[tuple[int, _Measure]]] = {}
+        for number, layer in enumerate(layers):
+            for kind, measure in _parts_of(type(layer)):
+                self._places.setdefault(kind, []).append((number, measure))
+
+    def held(self, layers: Sequence[object]) -> list[CacheKind]:
+        """What the layers, of the same classes still, hold: one entry a kind, in the order in
+        which the kinds come first."""
+        return [
+            CacheKind(
+                kind=kind,
+                layers=len(places),
+                bytes=sum([measure(layers[number]) for number, measure in places]),
+                growth=growth,
+            )
+            for (kind, growth), places in self._places.items()
+        ]
 
 
-_known: dict[type, tuple[tuple[_Kind, Callable[[Any], int]], ...]] = {}
-
-
-def _parts_of(layer: type) -> tuple[tuple[_Kind, Callable[[Any], int]], ...]:
-    known = _known.get(layer)
-    if known is not None:
-        return known
-    parts: list[tuple[_Kind, Callable[[Any], int]]] = []
+def _parts_of(layer: type) -> Iterator[tuple[_Kind, _Measure]]:
     if issubclass(layer, LinearAttentionCacheLayerMixin):
-        parts.append((("recurrent", "fixed"), lambda x: _sum(x.recurrent_states.values())))
-        parts.append((("convolution", "fixed"), lambda x: _sum(x.conv_states.values())))
+        yield ("recurrent", "fixed"), lambda x: _sum(x.recurrent_states.values())
+        yield ("convolution", "fixed"), lambda x: _sum(x.conv_states.values())
     if issubclass(layer, DynamicSlidingWindowLayer):
-        parts.append((("sliding_attention", "bounded"), _held))
+        yield ("sliding_attention", "bounded"), _held
     elif issubclass(layer, DynamicLayer):
-        ours = hasattr(layer, "used_bytes")
-        parts.append((("full_attention", "growing"), _used if ours else _held))
-    _known[layer] = tuple(parts)
-    return _known[layer]
+        ours = hasattr(layer, "keep_first")
+        yield ("full_attention", "growing"), _used if ours else _held
 
 
 def _used(layer: Any) -> int:
     """Of one of our layers, whose buffers are larger than what is used of them."""
-    return int(layer.used_bytes())
+    return int(layer.position_bytes * layer.length)
 
 
 def _held(layer: Any) -> int:

@@ -5,7 +5,7 @@ kinds of layer keep transformers' own state. Knows no sessions, budgets or model
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 import torch
@@ -20,7 +20,7 @@ from transformers.cache_utils import (
 
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.protocol.values import CacheReport
-from engine_daemon.worker.cache_kinds import by_kind
+from engine_daemon.worker.cache_kinds import Kinds
 from engine_daemon.worker.going_back import GoesBack
 from engine_daemon.worker.tails import storage_bytes
 
@@ -36,18 +36,14 @@ class GrowingLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untyp
     """One full-attention layer: `[1, heads, capacity, dim]` buffers, of which `length` is used.
 
     The library's own layer concatenates, which copies everything it holds at each token.
+    `position_bytes`: what a position takes in both buffers, 0 before the first states. It and
+    `capacity` are what the tensors say, looked up once: every step reports them for every layer.
     """
 
     def __init__(self, limit: int | None = None) -> None:
         super().__init__()
-        self.length = 0
+        self.length = self.capacity = self.position_bytes = 0
         self._limit = limit
-        self._position_bytes = 0
-
-    @property
-    def capacity(self) -> int:
-        """Positions that fit in the buffers."""
-        return int(self.keys.shape[-2]) if self.is_initialized else 0
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """Empty buffers of the shape and place of the first states."""
@@ -56,7 +52,7 @@ class GrowingLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untyp
         self.values = value_states[..., :0, :].clone()
         self.is_initialized = True
         shapes = ((*x.shape[:-2], x.shape[-1]) for x in self.buffers())
-        self._position_bytes = key_states.itemsize * sum(map(math.prod, shapes))
+        self.position_bytes = key_states.itemsize * sum(map(math.prod, shapes))
 
     def reserve(self, positions: int) -> None:
         """Make room for `positions` in all: doubling, up to the limit."""
@@ -65,6 +61,7 @@ class GrowingLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untyp
         wanted = self.wanted(positions)
         self.keys = self._grown(self.keys, wanted)
         self.values = self._grown(self.values, wanted)
+        self.capacity = int(self.keys.shape[-2])
 
     def wanted(self, positions: int) -> int:
         """The capacity that `reserve` allocates."""
@@ -84,7 +81,7 @@ class GrowingLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untyp
         """Bytes that `reserve` takes on top, while old and new buffers are both there."""
         if not self.is_initialized or positions <= self.capacity:
             return 0
-        return self.position_bytes() * self.wanted(positions)
+        return self.position_bytes * self.wanted(positions)
 
     def put(self, start: int, keys: Tensor, values: Tensor) -> None:
         """Write states at positions from `start` on; they are the last ones then."""
@@ -130,15 +127,11 @@ class GrowingLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untyp
     def reset(self) -> None:
         """Drop the buffers."""
         super().reset()
-        self.length = self._position_bytes = 0
+        self.length = self.capacity = self.position_bytes = 0
 
     def used_bytes(self) -> int:
         """What the used positions occupy."""
-        return self.position_bytes() * self.length
-
-    def position_bytes(self) -> int:
-        """What one position occupies; 0 before the first states."""
-        return self._position_bytes
+        return self.position_bytes * self.length
 
     def buffers(self) -> tuple[Tensor, Tensor]:
         """Both buffers, whole."""
@@ -153,15 +146,29 @@ def build_layers(config: object, limit: int | None) -> "TransformersCache":
         GrowingLayer(limit) if type(layer) is DynamicLayer else layer
         for layer in cache.layers
     ]
-    return TransformersCache(layers=layers)
+    return TransformersCache(layers)
 
 
 class TransformersCache(Cache):  # type: ignore[misc]  # transformers is untyped
-    """The object the model's forward gets."""
+    """The object the model's forward gets.
 
-    def growing(self) -> Iterator[GrowingLayer]:
+    `stateful`: numbers of the layers that cannot be cropped; `kinds` of all. A layer may be
+    replaced by one of its class, full-attention layers never are.
+    """
+
+    def __init__(self, layers: Sequence[object]) -> None:
+        super().__init__(layers=list(layers))
+        self.kinds = Kinds(layers)
+        self._growing = [layer for layer in layers if isinstance(layer, GrowingLayer)]
+        self.stateful = [
+            number
+            for number, layer in enumerate(layers)
+            if not isinstance(layer, (GrowingLayer, DummyLayer))
+        ]
+
+    def growing(self) -> list[GrowingLayer]:
         """Its full-attention layers."""
-        return (layer for layer in self.layers if isinstance(layer, GrowingLayer))
+        return self._growing
 
     def reserve(self, positions: int) -> None:
         """Make room in all layers before any of them changes."""
@@ -171,7 +178,7 @@ class TransformersCache(Cache):  # type: ignore[misc]  # transformers is untyped
     def growth(self, positions: int) -> int:
         """Bytes that `reserve` takes on top: one layer after the other lets its old buffers go."""
         layers = [layer for layer in self.growing() if layer.growth(positions)]
-        olds = [layer.position_bytes() * layer.capacity for layer in layers]
+        olds = [layer.position_bytes * layer.capacity for layer in layers]
         return sum(layer.growth(positions) for layer in layers) - sum(olds) + max(olds, default=0)
 
 
@@ -222,20 +229,12 @@ class HfCache(GoesBack):
 
     def roll_back(self) -> None:
         """After a failed forward: back to `tokens` positions, or `lost` where a layer cannot."""
-        if all(isinstance(layer, (GrowingLayer, DummyLayer)) for layer in self.layers.layers):
+        if not self.layers.stateful:
             for layer in self.layers.growing():
                 layer.keep_first(self.tokens)
             return
         self.layers = self._make_layers()
         self._lost = self.tokens > 0
-
-    def _stateful(self) -> dict[int, object]:
-        """Layers that cannot be cropped, by their number."""
-        return {
-            number: layer
-            for number, layer in enumerate(self.layers.layers)
-            if not isinstance(layer, (GrowingLayer, DummyLayer))
-        }
 
     def _tensors(self) -> Iterator[Tensor]:
         for layer in self.layers.layers:
@@ -248,23 +247,24 @@ class HfCache(GoesBack):
         `growing_bytes`: the used slice of our buffers, and what a sliding window holds;
         `allocated_bytes`: every storage, states included.
         """
-        growing = list(self.layers.growing())
-        others = [layer for layer in self.layers.layers if not isinstance(layer, GrowingLayer)]
-        windows = [t for layer in others for t in layer_tensors(layer)]
-        states = [t for layer in others for t in state_tensors(layer)]
-        buffers = sum(layer.position_bytes() * layer.capacity for layer in growing)
+        kinds = self.layers.kinds.held(self.layers.layers)
+        fixed = sum([kind.bytes for kind in kinds if kind.growth == "fixed"])
+        growing = self.layers.growing()
+        buffers = sum([layer.position_bytes * layer.capacity for layer in growing])
+        others = self._stateful().values()
+        states = [t for x in others for t in (*layer_tensors(x), *state_tensors(x))]
         used, total = self._device_bytes()
         return CacheReport(
             mode=self.mode,
             tokens=self.tokens if self.mode == "kv" else 0,
-            growing_bytes=sum(x.used_bytes() for x in growing) + sum(t.nbytes for t in windows),
-            fixed_bytes=sum(t.nbytes for t in states),
-            allocated_bytes=buffers + storage_bytes([*windows, *states]),
-            capacity_tokens=min((layer.capacity for layer in growing), default=None),
+            growing_bytes=sum([kind.bytes for kind in kinds]) - fixed,
+            fixed_bytes=fixed,
+            allocated_bytes=buffers + storage_bytes(states),
+            capacity_tokens=min([layer.capacity for layer in growing], default=None),
             limit_tokens=limit_tokens,
             parked_bytes=self.parked_bytes(),
             snapshot_bytes=self.snapshots.bytes,
-            kinds=by_kind(self.layers.layers) if self.mode == "kv" else None,
+            kinds=kinds if self.mode == "kv" else None,
             device_used_bytes=used,
             device_total_bytes=total,
         )

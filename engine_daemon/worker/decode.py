@@ -348,7 +348,8 @@ class DecodeSession:
         look, table = prediction.look, self._engine.table
         started = time.monotonic_ns()
         if forced is None:
-            u = draw(self.sampler.seed, self.salt, prediction.step)
+            greedy = self.sampler.greedy or self.sampler.temperature <= 0.0
+            u = 0.0 if greedy else draw(self.sampler.seed, self.salt, prediction.step)
             choice = look.evaluation.pick(u)
         else:
             choice = look.evaluation.forced(forced)

@@ -50,7 +50,7 @@ class GoesBack:
 
     def _stateful(self) -> dict[int, object]:
         """Layers that cannot be cropped, by their number."""
-        raise NotImplementedError
+        return {number: self.layers.layers[number] for number in self.layers.stateful}
 
     def _tensors(self) -> Iterator[Tensor]:
         """Everything the layers hold."""
@@ -61,12 +61,12 @@ class GoesBack:
 
         The first is due at the prompt's end.
         """
-        last, stateful = self._snapshot_at, self._stateful()
+        last = self._snapshot_at
         due = last is None or self.tokens - last >= self.snapshots.every
-        if self.mode == "none" or not self.tokens or not stateful or not due:
+        if self.mode == "none" or not self.tokens or not due or not self.layers.stateful:
             return
         with torch.inference_mode():
-            self.snapshots.add(snapshot_of(stateful, self.ids))
+            self.snapshots.add(snapshot_of(self._stateful(), self.ids))
         self._snapshot_at = self.tokens
 
     def go_back(self, ids: Sequence[int]) -> Back:
@@ -81,7 +81,7 @@ class GoesBack:
             return self._go_back(list(ids), same)
 
     def _go_back(self, ids: list[int], same: int) -> Back:
-        held, stateful, growing = self.tokens, self._stateful(), list(self.layers.growing())
+        held, stateful, growing = self.tokens, self._stateful(), self.layers.growing()
         left = same < held
         if left:
             self._park(same, stateful)

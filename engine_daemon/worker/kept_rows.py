@@ -7,22 +7,13 @@ beginning share rows. Knows no torch, no branches and no sockets.
 import hashlib
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Final, Protocol, runtime_checkable
+from typing import Final
 
 from engine_daemon.protocol.packing import pack_ints
 from engine_daemon.worker.backends.base import Distribution
 
 DEFAULT_BYTES: Final = 512 * 1024 * 1024
 Key = tuple[str, bytes]
-
-
-@runtime_checkable
-class Keepable(Protocol):
-    """A distribution that can be kept."""
-
-    def kept(self) -> "tuple[Distribution, int]":
-        """The same row in host memory, in the dtype the model produced, and its bytes."""
-        ...
 
 
 class PathKey:
@@ -51,10 +42,11 @@ class KeptRows:
         self._rows: OrderedDict[Key, tuple[Distribution, int]] = OrderedDict()
 
     def keep(self, key: Key, distribution: Distribution) -> None:
-        """Hold a row; one of the same name is replaced."""
-        if not isinstance(distribution, Keepable):
+        """Hold a row; one of the same name is replaced. Not every distribution can be kept."""
+        kept = distribution.kept()
+        if kept is None:
             return
-        row, size = distribution.kept()
+        row, size = kept
         self._forget(key)
         if size > self.limit:
             return

@@ -3,6 +3,10 @@
 Knows one row; no samplers, models or sessions.
 """
 
+from functools import cached_property
+from typing import Any
+
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -10,77 +14,123 @@ FIRST_PREFIX = 64
 """Tokens put in order at once: candidates, top-k and top-p seldom need more."""
 PREFIX_GROWTH = 8
 """How many times as many come next, where these do not do."""
-_BLOCKS_A_LEADER = 16
+_BLOCKS_A_LEADER = 4
 """Blocks for each of the k leaders wanted: more make the search finer and the maxima dearer."""
 
+Array = np.ndarray[Any, np.dtype[np.float32]]
 
-def leading(row: Tensor, k: int) -> Tensor:
-    """The first `k` ids of `row` by value (descending), then id (ascending), without a full sort.
 
-    The k-th largest of block maxima is a lower bound of the k-th value: only the blocks that reach
-    it are looked into, and only the values at or above it are sorted.
+class Desk:
+    """Room in host memory to look at rows of one size, as fp32 and for NumPy.
+
+    After a forward nothing is in the processor's caches: there each call of torch's costs some
+    40 µs, one of NumPy's 10, and going from one to the other 40 again.
     """
-    size = row.numel()
-    if k >= size:
-        return torch.sort(row, descending=True, stable=True).indices
-    width = size // (_BLOCKS_A_LEADER * k)
-    if width < 4:
-        near = (row >= torch.topk(row, k).values[-1]).nonzero().squeeze(1)
-    else:
-        near = _near_the_top(row, k, width)
-    return near[torch.sort(row[near], descending=True, stable=True).indices[:k]]
+
+    def __init__(self, size: int) -> None:
+        room = torch.empty(3, size)
+        self._place = room[0]
+        self.row: Array
+        self.shifted: Array
+        self.weights: Array
+        self.row, self.shifted, self.weights = room.numpy()
+
+    def lay(self, logits: Tensor) -> None:
+        """`logits` is what `row` holds now."""
+        self._place.copy_(logits)
 
 
-def _near_the_top(row: Tensor, k: int, width: int) -> Tensor:
-    """Ascending ids of every value at or above a lower bound of the k-th."""
-    whole = row.numel() // width * width
-    blocks = row[:whole].view(-1, width)
-    maxima = blocks.amax(1)
-    bound = torch.topk(maxima, k).values[-1]
-    reaching = (maxima >= bound).nonzero()
-    block, place = (blocks[reaching[:, 0]] >= bound).nonzero().unbind(1)
-    near = reaching[block, 0] * width + place
-    if whole == row.numel():
-        return near
-    return torch.cat([near, (row[whole:] >= bound).nonzero()[:, 0] + whole])
+def leading(row: Tensor, k: int) -> tuple[list[int], list[float]]:
+    """The first `k` ids of an fp32 row by value (descending), then id (ascending), and their
+    values, without a full sort.
+
+    The k-th largest of the maxima of blocks is a lower bound of the k-th value: only what is at or
+    above it is sorted. NaN may be left out.
+    """
+    if k < row.numel():
+        here = row.device.type == "cpu"
+        found = leading_here(row.numpy(), k) if here else leading_there(row, k)
+        if len(found[0]) == k:
+            return found
+    ordered = torch.sort(row, descending=True, stable=True)
+    return ordered.indices[:k].tolist(), ordered.values[:k].tolist()
+
+
+def _blocks(size: int, k: int) -> tuple[int, int]:
+    """Values a block, and blocks. A block is every so manieth value: the largest of all blocks
+    then are found many at a time."""
+    width = max(1, size // (_BLOCKS_A_LEADER * k))
+    return width, size // width
+
+
+def leading_here(row: Array, k: int) -> tuple[list[int], list[float]]:
+    """Of a row in host memory; fewer than `k` where there is NaN."""
+    width, blocks = _blocks(row.size, k)
+    maxima = np.maximum.reduce(row[: width * blocks].reshape(width, blocks))
+    maxima.partition(blocks - k)
+    near = (row >= maxima[blocks - k]).nonzero()[0]
+    values = row[near]
+    order = (-values).argsort(kind="stable")[:k]
+    return near[order].tolist(), values[order].tolist()
+
+
+def leading_there(row: Tensor, k: int) -> tuple[list[int], list[float]]:
+    """Of a row on a device; fewer than `k` where there is NaN."""
+    width, blocks = _blocks(row.numel(), k)
+    maxima = row[: width * blocks].view(width, blocks).amax(0)
+    near = (row >= torch.topk(maxima, k).values[-1]).nonzero()[:, 0]
+    ordered = torch.sort(row[near], descending=True, stable=True)
+    return near[ordered.indices[:k]].tolist(), ordered.values[:k].tolist()
 
 
 class Order:
     """The ids of a row in the sampler's order, sorted only as far as somebody asked.
 
-    The first of them, which nearly every question is about, are held as plain lists.
+    The first of them, which nearly every question is about, are held as lists.
     """
 
-    def __init__(self, row: Tensor) -> None:
-        self._row = row
-        self._ids = leading(row, min(FIRST_PREFIX, row.numel()))
-        self._head = self._ids.tolist(), row[self._ids].tolist()
+    def __init__(self, logits: Tensor, desk: Desk | None = None) -> None:
+        """`desk`: where a row in host memory lies, if it was laid there."""
+        self._logits = logits
+        self.size = logits.numel()
+        first, found = min(FIRST_PREFIX, self.size), None
+        if desk is not None and first < self.size:
+            found = leading_here(desk.row, first)
+        if found is None or len(found[0]) < first:
+            found = leading(self.row, first)
+        self.ids, self.values = found
+        self._first: Tensor | None = None
+
+    @cached_property
+    def row(self) -> Tensor:
+        """The logits in fp32."""
+        return self._logits.float()
 
     def first(self, n: int) -> Tensor:
         """The first `n` ids (all of them when there are fewer)."""
-        size = self._row.numel()
-        n = min(n, size)
-        if n > self._ids.numel():
-            wanted = max(n, PREFIX_GROWTH * self._ids.numel())
-            self._ids = leading(self._row, size if 4 * wanted >= size else wanted)
-        return self._ids[:n]
+        n = min(n, self.size)
+        if self._first is None or n > self._first.numel():
+            ids = self.ids
+            if n > len(ids):
+                wanted = max(n, PREFIX_GROWTH * len(ids))
+                ids = leading(self.row, self.size if 4 * wanted >= self.size else wanted)[0]
+            self._first = torch.tensor(ids, device=self._logits.device)
+        return self._first[:n]
 
     def listed(self, n: int) -> tuple[list[int], list[float]]:
         """The first `n` ids and their values."""
-        ids, values = self._head
-        if n <= len(ids) or len(ids) == self._row.numel():
-            return ids[:n], values[:n]
+        if n <= len(self.ids) or len(self.ids) == self.size:
+            return self.ids[:n], self.values[:n]
         more = self.first(n)
-        return more.tolist(), self._row[more].tolist()
+        return more.tolist(), self.row[more].tolist()
 
     def value_and_rank(self, token_id: int) -> tuple[float, int]:
         """Its value, and 1 + the number of strictly greater ones."""
-        ids, values = self._head
-        if token_id in ids:
-            value = values[ids.index(token_id)]
-            return value, 1 + values.index(value)
-        cell = self._row[token_id]
+        if token_id in self.ids:
+            value = self.values[self.ids.index(token_id)]
+            return value, 1 + self.values.index(value)
+        cell = self.row[token_id]
         value = float(cell)
-        if value == values[-1]:
-            return value, 1 + values.index(value)
-        return value, 1 + int((self._row > cell).sum())
+        if value == self.values[-1]:
+            return value, 1 + self.values.index(value)
+        return value, 1 + int((self.row > cell).sum())

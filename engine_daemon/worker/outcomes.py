@@ -85,13 +85,13 @@ def watched_in(evaluation: Evaluation, ids: Iterable[int], table: PieceTable) ->
 
 def named(report: Report, table: PieceTable) -> Candidates:
     """The report's candidates with the bytes that name them."""
-    pieces = [table.piece(i) for i in report.ids]
+    pieces, special = table.named(report.ids)
     return Candidates(
         ids=pack_ints("I", report.ids),
         logit=pack_floats("f", report.logits),
         final_logprob=pack_floats("f", report.final_logprobs),
         dropped_by=bytes(report.dropped_by),
-        special=bytes(map(table.is_special, report.ids)),
+        special=bytes(special),
         piece_len=pack_ints("H", map(len, pieces)),
         pieces=b"".join(pieces),
     )

@@ -1,4 +1,4 @@
-"""The figures of one row of logits: entropy, logsumexp, ranks, and the first K candidates.
+"""One row of logits looked at: its figures, ranks, and the first K candidates.
 
 `RowDistribution` is what the torch backends hand to the decode loop. It never changes the row it
 was given and knows no model.
@@ -6,82 +6,24 @@ was given and knows no model.
 
 import math
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from engine_daemon.errors import Exit, InspectError
+from engine_daemon.errors import InspectError
 from engine_daemon.protocol.events import How
 from engine_daemon.protocol.values import Sampler
 from engine_daemon.worker.backends.base import Choice, Report
+from engine_daemon.worker.figures import Figures, figures, figures_of
 from engine_daemon.worker.levels import Levels, levels_of
-from engine_daemon.worker.order import Order
+from engine_daemon.worker.order import Desk, Order
 from engine_daemon.worker.sampling import Final
 
 _MANY = 100_000
 """Tokens from which a row's distinct values are counted sooner than all are exponentiated."""
-_FAR_BELOW = -1e4
-"""exp() of it is 0 in fp32; stands in for -inf, which times 0 would be NaN."""
-
-
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """What is the same under every sampler. `total` = sum of exp(logit - `top`), by `dtype`."""
-
-    top: float
-    total: float
-    logsumexp: float
-    entropy_bits: float
-    dtype: torch.dtype = torch.float32
-
-
-def figures(row: Tensor, scratch: Tensor | None = None) -> Figures:
-    """Figures of an fp32 row. InspectError (`engine`) when it holds NaN, +inf or nothing at all.
-
-    `scratch`, two rows of that length, spares the allocations: on a large vocabulary fresh pages
-    cost more than the arithmetic.
-    """
-    if scratch is None:
-        scratch = row.new_empty(2, row.numel())
-    top = row.max()
-    shifted = torch.sub(row, top, out=scratch[0])
-    weights = torch.exp(shifted, out=scratch[1])
-    total = float(weights.sum(dtype=torch.float64))
-    weighted = float(torch.dot(shifted, weights))
-    highest = float(top)
-    _check(total, highest)
-    if not math.isfinite(weighted):  # a masked token: -inf times 0
-        weighted = float(torch.dot(shifted.clamp_(min=_FAR_BELOW), weights))
-    return _figures(highest, total, weighted, torch.float32)
-
-
-def figures_of(levels: Levels) -> Figures:
-    """The same from a row's distinct values, in float64."""
-    highest = float(levels.values[0])
-    shifted = (levels.values - highest).clamp_(min=_FAR_BELOW)
-    weights = shifted.exp() * levels.counts
-    total = float(weights.sum())
-    _check(total, highest)
-    return _figures(highest, total, float(torch.dot(shifted, weights)), torch.float64)
-
-
-def _check(total: float, highest: float) -> None:
-    if not (math.isfinite(total) and math.isfinite(highest)):
-        raise InspectError(
-            "the model produced a NaN or infinite logit",
-            "The weights may be damaged; fp16 overflows where bf16 does not (--dtype)",
-            exit_code=Exit.ENGINE,
-            code="engine",
-        )
-
-
-def _figures(top: float, total: float, weighted: float, dtype: torch.dtype) -> Figures:
-    entropy = max(0.0, math.log(total) - weighted / total) / math.log(2.0)
-    return Figures(top, total, top + math.log(total), entropy, dtype)
 
 
 class _OneThread(torch.inference_mode):
@@ -99,28 +41,39 @@ class _OneThread(torch.inference_mode):
 
 
 class RowDistribution:
-    """One position's logits, kept in the dtype the model produced. `scratch` as in `figures`."""
+    """One position's logits, kept in the dtype the model produced. `desk`: where to look at rows
+    in host memory; one is made for this row alone if there is none."""
 
-    def __init__(self, logits: Tensor, scratch: Tensor | None = None) -> None:
+    def __init__(self, logits: Tensor, desk: Desk | None = None) -> None:
         self.logits = logits
-        self._scratch = scratch
+        self._desk = desk
 
-    @cached_property
+    @property
     def row(self) -> Tensor:
         """The logits in fp32."""
-        return self.logits.float()
+        return self.order.row
 
-    @cached_property
+    @property
     def figures(self) -> Figures:
         """See `figures`; computed once."""
-        if self.logits.numel() >= _MANY and self.levels is not None:
-            return figures_of(self.levels)
-        return figures(self.row, self._scratch)
+        return self._looked_at[1]
 
-    @cached_property
+    @property
     def order(self) -> Order:
         """The ids by raw logit, sorted as far as was needed."""
-        return Order(self.row)
+        return self._looked_at[0]
+
+    @cached_property
+    def _looked_at(self) -> tuple[Order, Figures]:
+        """Both at once: the row does not stay on the desk."""
+        desk = None
+        if self.logits.device.type == "cpu":
+            desk = self._desk or Desk(self.logits.numel())
+            desk.lay(self.logits)
+        order = Order(self.logits, desk)
+        if self.logits.numel() >= _MANY and self.levels is not None:
+            return order, figures_of(self.levels, order)
+        return order, figures(order, desk)
 
     @cached_property
     def levels(self) -> Levels | None:
@@ -142,9 +95,7 @@ class RowDistribution:
     def evaluate(self, sampler: Sampler, path: Sequence[int]) -> "RowEvaluation":
         """Apply a sampler; `path` is every id before this position."""
         with self.looking():
-            _ = self.figures  # a row with NaN has no order: say so before looking for one
-            final = Final(self.row, sampler, path, self.order, lambda: self.levels)
-            return RowEvaluation(self, final)
+            return RowEvaluation(self, Final(self.order, sampler, path, lambda: self.levels))
 
 
 class RowEvaluation:
@@ -157,16 +108,13 @@ class RowEvaluation:
     def report(self, k: int) -> Report:
         """Figures and the first `k` candidates by raw logit."""
         known = self._distribution.figures
-        size = self._distribution.row.numel()
+        size = self._distribution.order.size
         k = max(1, min(k, size))
-        with self._distribution.looking():
+        with self._looking():
             # One more than asked: whether a tie was cut, and the second for the margin.
             ids, logits = self._distribution.order.listed(max(k + 1, 2))
             dropped_by, final_logprobs = self._final.judge(ids[:k], logits[:k])
         first, second = (math.exp(x - known.logsumexp) for x in (*logits, -math.inf)[:2])
-        # In the dtype `total` was summed in: a tail of 1e-12 must not drown in another rounding.
-        leaders = torch.tensor(logits[:k], dtype=known.dtype)
-        inside = float((leaders - known.top).exp_().sum(dtype=torch.float64))
         return Report(
             ids=ids[:k],
             logits=logits[:k],
@@ -176,12 +124,12 @@ class RowEvaluation:
             entropy_bits=known.entropy_bits,
             logsumexp=known.logsumexp,
             margin=first - second,
-            tail_prob=max(0.0, (known.total - inside) / known.total) if k < size else 0.0,
+            tail_prob=known.outside(logits[:k]) if k < size else 0.0,
         )
 
     def pick(self, u: float) -> Choice:
         """The greedy pick, or the token that `u` falls on."""
-        with self._distribution.looking():
+        with self._looking():
             token_id = self._final.draw(u)
         if self._final.greedy:
             return self._choice(token_id, "greedy", None)
@@ -194,7 +142,7 @@ class RowEvaluation:
 
     def forced(self, token_id: int) -> Choice:
         """This id, with the values it has here; InspectError (`bad_arg`) beyond the vocabulary."""
-        size = self._distribution.row.numel()
+        size = self._distribution.order.size
         if not 0 <= token_id < size:
             raise InspectError(
                 f"id {token_id} is outside the vocabulary (0 to {size - 1})",
@@ -202,8 +150,12 @@ class RowEvaluation:
             )
         return self._choice(token_id, "forced", None)
 
+    def _looking(self) -> "AbstractContextManager[object]":
+        """As the distribution's; nothing where what is asked was seen when it was evaluated."""
+        return nullcontext() if self._final.plain else self._distribution.looking()
+
     def _choice(self, token_id: int, how: How, draw: float | None) -> Choice:
-        with torch.inference_mode():
+        with self._looking():
             logit, rank = self._distribution.order.value_and_rank(token_id)
             final_logprob = self._final.judge([token_id], [logit])[1][0]
         return Choice(token_id, logit, final_logprob, rank, how, draw)

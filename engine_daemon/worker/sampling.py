@@ -26,18 +26,22 @@ _BINNED_NATS = 40.0
 """What the bins span; lower weights share the last."""
 
 
+def neutral(sampler: Sampler) -> bool:
+    """True when it penalises nothing."""
+    return (
+        sampler.repetition_penalty == 1.0
+        and sampler.presence_penalty == 0.0
+        and sampler.frequency_penalty == 0.0
+    )
+
+
 def penalise(row: Tensor, sampler: Sampler, path: Sequence[int]) -> Tensor:
     """`row` after repetition, presence and frequency penalties over the ids of `path`.
 
     Repetition divides positive and multiplies negative logits; presence subtracts once, frequency
     once an occurrence. Returns `row` itself when all three are neutral.
     """
-    neutral = (
-        sampler.repetition_penalty == 1.0
-        and sampler.presence_penalty == 0.0
-        and sampler.frequency_penalty == 0.0
-    )
-    if neutral or not path:
+    if neutral(sampler) or not path:
         return row
     counts = Counter(i for i in path if i < row.numel())
     ids = torch.tensor(list(counts), dtype=torch.long, device=row.device)
@@ -58,23 +62,21 @@ class Final:
 
     Each filter keeps a prefix of the sampler's order (penalised logit descending, then id), so a
     stage is the value and id of the last token it kept. Weights are float64, relative to the
-    largest logit. `order` is that of `row`, where it is known already; `levels` gives those of
-    `row`, or None where they cannot be had.
+    largest logit. `order` is that of the raw row; `levels` gives those of it, or None where they
+    cannot be had.
     """
 
     def __init__(
         self,
-        row: Tensor,
+        order: Order,
         sampler: Sampler,
         path: Sequence[int] = (),
-        order: Order | None = None,
         levels: Callable[[], Levels | None] = lambda: None,
     ) -> None:
-        self._row, self._levels = row, levels
+        self._raw, self._levels = order, levels
         self.greedy = sampler.greedy or sampler.temperature <= 0.0
-        self._values = penalise(row, sampler, path)
-        self._penalised = self._values is not row
-        self._order = Order(self._values) if self._penalised or order is None else order
+        self._penalised = bool(path) and not neutral(sampler)
+        self._order = Order(penalise(order.row, sampler, path)) if self._penalised else order
         self._temperature = 1.0 if self.greedy else sampler.temperature
         self._top = self._order.listed(1)[1][0]
         if not math.isfinite(self._top):
@@ -85,7 +87,7 @@ class Final:
                 code="engine",
             )
         self._cuts: list[tuple[DroppedBy, float, int | Place]] = []
-        self._kept = self._values.numel()
+        self._kept = order.size
         self._mass: float | None = None
         self._all: Tensor | None = None
         self._bins: tuple[Tensor, Tensor] | None = None
@@ -93,6 +95,16 @@ class Final:
             self._cut_after(DroppedBy.GREEDY, 1)
         else:
             self._filter(sampler)
+
+    @property
+    def plain(self) -> bool:
+        """The largest raw logit is picked: no other is looked at."""
+        return self.greedy and not self._penalised
+
+    @property
+    def _values(self) -> Tensor:
+        """What is sampled from: the row after penalties."""
+        return self._order.row
 
     # Stages ------------------------------------------------------------------------------------
 
@@ -218,8 +230,9 @@ class Final:
         if levels is None:
             return None
         if self._penalised:
-            changed = self._values != self._row
-            levels = levels.changed(self._row[changed], self._values[changed])
+            raw = self._raw.row
+            changed = self._values != raw
+            levels = levels.changed(raw[changed], self._values[changed])
         return Weighed(levels, self._top, self._temperature)
 
     def _crossing(self, target: float, *, beyond: bool) -> tuple[int, int, float] | None:

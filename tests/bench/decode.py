@@ -7,6 +7,7 @@ import torch
 
 from engine_daemon.protocol.values import Sampler
 from engine_daemon.worker.decode import Engine
+from engine_daemon.worker.order import Desk
 from engine_daemon.worker.probe import RowDistribution
 from tests.bench import vllm
 from tests.bench.engines import (
@@ -102,10 +103,10 @@ def _extra(name: str, ms: float, goal: float) -> Row:
 def _large_vocabulary() -> list[Row]:
     """Looking at one row of 248,320 logits in bf16: the report, and a sampler on top."""
     row = (torch.randn(VOCABULARY, generator=torch.Generator().manual_seed(1)) * 3).bfloat16()
-    scratch = torch.empty(2, VOCABULARY)
+    desk = Desk(VOCABULARY)
 
     def look(sampler: Sampler, logits: torch.Tensor) -> None:
-        distribution = RowDistribution(logits, scratch)
+        distribution = RowDistribution(logits, desk)
         distribution.kept()
         evaluation = distribution.evaluate(sampler, [])
         evaluation.report(20)

@@ -10,10 +10,16 @@ from hypothesis import strategies as st
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.protocol.values import DroppedBy, Sampler
 from engine_daemon.worker.backends.base import Report
-from engine_daemon.worker.probe import RowDistribution, figures
+from engine_daemon.worker.figures import Figures, figures
+from engine_daemon.worker.order import Desk, Order
+from engine_daemon.worker.probe import RowDistribution
 
 pytestmark = pytest.mark.engine
 GREEDY = Sampler()
+
+
+def of(row: torch.Tensor) -> Figures:
+    return RowDistribution(row).figures
 
 
 def report(row: torch.Tensor, k: int, sampler: Sampler = GREEDY) -> Report:
@@ -28,7 +34,7 @@ def test_figures_equal_plain_arithmetic(values: list[float]) -> None:
     top = max(values)
     total = math.fsum(math.exp(x - top) for x in values)
     probs = [math.exp(x - top) / total for x in values]
-    found = figures(torch.tensor(values))
+    found = of(torch.tensor(values))
     assert found.logsumexp == pytest.approx(top + math.log(total), rel=1e-6, abs=1e-6)
     entropy = -math.fsum(p * math.log2(p) for p in probs if p > 0)
     assert found.entropy_bits == pytest.approx(entropy, rel=1e-4, abs=1e-5)
@@ -62,8 +68,7 @@ def test_probabilities_sum_to_one_over_a_large_vocabulary() -> None:
 def test_figures_by_values_equal_figures_by_tokens(dtype: torch.dtype) -> None:
     row = (torch.randn(150_000, generator=torch.Generator().manual_seed(1)) * 4).to(dtype)
     row[::7] = -math.inf
-    by_values, by_tokens = RowDistribution(row).figures, figures(row.float())
-    assert by_values.dtype is torch.float64
+    by_values, by_tokens = RowDistribution(row).figures, of(row.float())
     assert by_values.logsumexp == pytest.approx(by_tokens.logsumexp, rel=1e-6)
     assert by_values.entropy_bits == pytest.approx(by_tokens.entropy_bits, rel=1e-5)
     probs = torch.softmax(row.double(), 0).sort(descending=True).values
@@ -80,9 +85,23 @@ def test_what_is_no_distribution_over_a_large_vocabulary(wrong: float) -> None:
         report(torch.full((150_000,), -math.inf, dtype=torch.bfloat16), 20)
 
 
-def test_scratch_changes_nothing() -> None:
+def test_what_a_desk_held_before_changes_nothing() -> None:
     row = torch.randn(1000) * 5
-    assert figures(row, torch.full((2, 1000), math.nan)) == figures(row)
+    desk = Desk(1000)
+    desk.lay(torch.full((1000,), math.nan))
+    desk.shifted[:] = desk.weights[:] = math.nan
+    assert RowDistribution(row, desk).figures == of(row)
+
+
+@given(st.lists(logits, min_size=1, max_size=300).filter(lambda x: max(x) > -math.inf))
+def test_a_device_weighs_a_row_as_the_host_does(values: list[float]) -> None:
+    row = torch.tensor(values)
+    desk = Desk(len(values))
+    desk.lay(row)
+    here, there = figures(Order(row, desk), desk), figures(Order(row))
+    assert here.head == pytest.approx(there.head, rel=1e-6, abs=1e-30)
+    assert here.rest == pytest.approx(there.rest, rel=1e-6, abs=1e-30)
+    assert here.entropy_bits == pytest.approx(there.entropy_bits, rel=1e-4, abs=1e-5)
 
 
 def test_a_tiny_tail_is_not_lost_in_rounding() -> None:

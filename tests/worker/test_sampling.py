@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import pytest
@@ -11,12 +12,21 @@ from hypothesis import strategies as st
 
 from engine_daemon.errors import InspectError
 from engine_daemon.protocol.values import DroppedBy, Sampler
-from engine_daemon.worker.levels import levels_of
-from engine_daemon.worker.order import leading
+from engine_daemon.worker.levels import Levels, levels_of
+from engine_daemon.worker.order import Order, leading, leading_there
 from engine_daemon.worker.sampling import Final, penalise
 
 pytestmark = pytest.mark.engine
 KEPT, NEAR = int(DroppedBy.KEPT), 1e-9
+
+
+def final_of(
+    row: torch.Tensor,
+    sampler: Sampler,
+    path: Sequence[int] = (),
+    levels: Callable[[], Levels | None] = lambda: None,
+) -> Final:
+    return Final(Order(row), sampler, path, levels)
 
 
 # A slow reference -------------------------------------------------------------------------------
@@ -121,7 +131,7 @@ def test_waterfall_equals_reference(
     assume(not expected.close)
     given_row = torch.tensor(row)
     levels = partial(levels_of, given_row.bfloat16() if half else given_row)
-    final = Final(given_row, sampler, path, levels=levels)
+    final = final_of(given_row, sampler, path, levels=levels)
     stages, logprobs = final.judge(list(range(len(row))), row)
     assert stages == expected.stage
     for i, logprob in enumerate(logprobs):
@@ -147,7 +157,7 @@ def test_larger_vocabulary_equals_reference(
     expected = Reference(row.tolist(), wide, [])
     drawn = expected.draw(u)
     assume(not expected.close)
-    final = Final(row, wide, levels=partial(levels_of, row.bfloat16() if half else row))
+    final = final_of(row, wide, levels=partial(levels_of, row.bfloat16() if half else row))
     stages, logprobs = final.judge(list(range(3000)), row.tolist())
     assert stages == expected.stage
     assert final.draw(u) == drawn
@@ -188,7 +198,7 @@ def test_equals_the_processors_of_transformers(sampler: Sampler, seed: int) -> N
     if sampler.min_p:
         steps.append(hf.MinPLogitsWarper(sampler.min_p))
     theirs = LogitsProcessorList(steps)(torch.tensor([path]), row[None].clone())[0].softmax(0)
-    stages, logprobs = Final(row, sampler, path).judge(list(range(800)), row.tolist())
+    stages, logprobs = final_of(row, sampler, path).judge(list(range(800)), row.tolist())
     ours = torch.tensor(logprobs).exp()
     assert [stage == KEPT for stage in stages] == (theirs > 0).tolist()
     assert torch.allclose(ours, theirs, rtol=1e-5, atol=1e-7)
@@ -199,7 +209,7 @@ def test_top_k_keeps_ties_as_transformers_does() -> None:
 
     row = torch.tensor([1.0, 3.0, 2.0, 2.0, 2.0, 0.0])
     theirs = TopKLogitsWarper(2)(torch.zeros(1, 1, dtype=torch.long), row[None].clone())[0]
-    stages, _ = Final(row, Sampler(greedy=False, top_k=2)).judge(list(range(6)), row.tolist())
+    stages, _ = final_of(row, Sampler(greedy=False, top_k=2)).judge(list(range(6)), row.tolist())
     assert [stage == KEPT for stage in stages] == (theirs > -math.inf).tolist()
     assert stages == [2, 0, 0, 0, 0, 2]
 
@@ -209,13 +219,13 @@ def test_top_k_keeps_ties_as_transformers_does() -> None:
 
 def test_greedy_takes_the_lowest_id_among_equal_maxima() -> None:
     row = torch.tensor([0.0, 5.0, 1.0, 5.0, 5.0])
-    assert Final(row, Sampler()).draw(0.99) == 1
-    assert Final(row, Sampler(repetition_penalty=2.0), [1]).draw(0.0) == 3
-    assert Final(row, Sampler(frequency_penalty=9.0), [1, 3, 4]).draw(0.0) == 2
+    assert final_of(row, Sampler()).draw(0.99) == 1
+    assert final_of(row, Sampler(repetition_penalty=2.0), [1]).draw(0.0) == 3
+    assert final_of(row, Sampler(frequency_penalty=9.0), [1, 3, 4]).draw(0.0) == 2
 
 
 def test_temperature_zero_is_greedy() -> None:
-    final = Final(torch.tensor([0.0, 2.0, 1.0]), Sampler(greedy=False, temperature=0.0))
+    final = final_of(torch.tensor([0.0, 2.0, 1.0]), Sampler(greedy=False, temperature=0.0))
     assert final.greedy
     assert final.draw(0.999) == 1
 
@@ -236,7 +246,7 @@ def test_penalties_by_hand() -> None:
 
 def test_a_draw_at_the_very_end_takes_a_possible_token() -> None:
     row = torch.tensor([0.0, -1000.0, -math.inf, 0.0])
-    final = Final(row, Sampler(greedy=False))
+    final = final_of(row, Sampler(greedy=False))
     almost = math.nextafter(1.0, 0.0)
     assert final.draw(almost) == 3
     assert final.draw(0.0) == 0
@@ -246,21 +256,21 @@ def test_a_draw_at_the_very_end_takes_a_possible_token() -> None:
 def test_a_mass_that_is_reached_exactly_is_reached() -> None:
     row = torch.zeros(4)
     for top_p, kept in ((0.25, 1), (0.5, 2), (0.75, 3)):
-        final = Final(row, Sampler(greedy=False, top_p=top_p))
+        final = final_of(row, Sampler(greedy=False, top_p=top_p))
         stages, _ = final.judge([0, 1, 2, 3], row.tolist())
         assert stages == [KEPT] * kept + [int(DroppedBy.TOP_P)] * (4 - kept)
 
 
 def test_everything_masked_is_an_error() -> None:
     with pytest.raises(InspectError) as caught:
-        Final(torch.full((5,), -math.inf), Sampler())
+        final_of(torch.full((5,), -math.inf), Sampler())
     assert caught.value.code == "engine"
 
 
 def test_expected_frequencies() -> None:
     """Draws at evenly spread numbers come out as often as the probabilities say."""
     row = torch.tensor([2.0, 1.0, 0.0, -1.0])
-    final = Final(row, Sampler(greedy=False, temperature=0.8))
+    final = final_of(row, Sampler(greedy=False, temperature=0.8))
     counts = Counter(final.draw((i + 0.5) / 2000) for i in range(2000))
     _, logprobs = final.judge(list(range(4)), row.tolist())
     for i, logprob in enumerate(logprobs):
@@ -276,8 +286,12 @@ def test_leading_equals_a_full_sort(size: int, k: int) -> None:
         row[:: 7 if size > 7 else 2] = -math.inf
         values = row.tolist()
         expected = sorted(range(size), key=lambda i: (-values[i], i))[:k]
-        assert leading(row, k).tolist() == expected
-    assert leading(torch.zeros(size), k).tolist() == list(range(min(k, size)))
+        ways = [leading, leading_there] if k < size else [leading]
+        for way in ways:
+            ids, found = way(row, k)
+            assert ids == expected
+            assert found == [values[i] for i in expected]
+    assert leading(torch.zeros(size), k)[0] == list(range(min(k, size)))
 
 
 # Wide nuclei -------------------------------------------------------------------------------------
@@ -308,7 +322,7 @@ def test_a_wide_nucleus_is_found_without_sorting_the_vocabulary(
 
     monkeypatch.setattr(torch, "sort", measured)
     sampler = Sampler(greedy=False, temperature=temperature, top_p=top_p)
-    final = Final(row, sampler, levels=partial(levels_of, made))
+    final = final_of(row, sampler, levels=partial(levels_of, made))
     ids = order[[0, 600, count - 1, count, count + 1]].tolist()
     stages, logprobs = final.judge(ids, row[ids].tolist())
     assert stages == [KEPT] * 3 + [int(DroppedBy.TOP_P)] * 2

@@ -92,6 +92,11 @@ class Distribution(Protocol):
         """Apply a sampler; `path` is every id before this position (for penalties)."""
         ...
 
+    def kept(self) -> "tuple[Distribution, int] | None":
+        """The same row in host memory, in the dtype the model produced, and its bytes; None where
+        it cannot be kept."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Back:

@@ -33,6 +33,7 @@ from engine_daemon.worker.fast.engine import PLAIN, direct_step, speed_up
 from engine_daemon.worker.fast.linear import named_weights
 from engine_daemon.worker.fp8 import dequantised
 from engine_daemon.worker.loading import check_model, dtype_word, load_model
+from engine_daemon.worker.order import Desk
 from engine_daemon.worker.placement import Place, choose_place, device_bytes, free_bytes
 from engine_daemon.worker.probe import RowDistribution
 from engine_daemon.worker.scores import score_rows
@@ -55,7 +56,7 @@ class HfBackend:
         self._vocabulary = 0
         self._limit: int | None = None
         self._costs: Costs | None = None
-        self._scratch: Tensor | None = None
+        self._desk: Desk | None = None
         self._parameters = self._weights_bytes = 0
         self._path = PLAIN
         self._direct: DirectStep | None = None
@@ -125,7 +126,7 @@ class HfBackend:
         self._costs = costs_of(self._model, self._layer_kinds())
         self._parameters = sum(x.numel() for x in self._model.parameters())
         self._weights_bytes = sum(x.nbytes for x in self._model.parameters())
-        self._scratch = None
+        self._desk = None
 
     def _speed_up(self) -> None:
         done = [speed_up(self._model, free_bytes(self._device))]
@@ -240,9 +241,9 @@ class HfBackend:
             raise
         cache.tokens += len(ids)
         cache.ids.extend(ids)
-        if self._scratch is None:
-            self._scratch = torch.empty(2, row.numel(), device=row.device)
-        return Scored(Forward(RowDistribution(row, self._scratch), ms, len(read)), logprobs, ranks)
+        if self._desk is None and row.device.type == "cpu":
+            self._desk = Desk(row.numel())
+        return Scored(Forward(RowDistribution(row, self._desk), ms, len(read)), logprobs, ranks)
 
     def _logits(self, read: list[int], cache: HfCache, *, last_only: bool) -> Tensor:
         """Logits of the last position, or of all that were read, a row each."""
@@ -294,7 +295,7 @@ class HfBackend:
 
     def close(self) -> None:
         """Free everything."""
-        self._model = self._scratch = self._costs = self._direct = None
+        self._model = self._desk = self._costs = self._direct = None
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
 
