@@ -283,7 +283,7 @@ def test_a_failure_is_told_and_stays_with_its_session(fault: str, reason: str) -
 
 def test_a_failing_pick_leaves_the_distribution_pending(monkeypatch: pytest.MonkeyPatch) -> None:
     table = Table()
-    table.handle(opening())
+    table.handle(opening(sampler=Sampler(greedy=False)))
     table.turn()
 
     def broken(seed: int, salt: int, step: int) -> float:
