@@ -187,10 +187,11 @@ class Control:
         lengths = [max(1, total * k // count) for k in range(1, count + 1)]
         await self._send(MeasureNaive(lengths=lengths))
 
-    async def check_weights(self) -> None:
-        """Have the parameters in memory summed."""
+    async def check_weights(self) -> str:
+        """Have the parameters in memory summed; what to say when that has begun."""
         self._check()
         await self._source.command(CheckWeights())
+        return "the weights in memory are summed; CACHE says what came of it"
 
     async def set_sampler(self, sampler: Sampler) -> None:
         """Another sampler from the step under the cursor on, likewise."""

@@ -51,6 +51,7 @@ class CachePane(Pane):
             self._pair("mode", SafeText("key/value" if cache.mode == "kv" else "none"), columns),
             self._pair("limit", SafeText(f"{count(cache.limit_tokens)} tokens"), columns),
         ]
+        self.border_subtitle = f"{rows} of {len(lines)} · z shows all" if rows < len(lines) else ""
         return lines[:rows]
 
     def _pair(self, name: str | SafeText, value: SafeText, columns: int) -> Line:

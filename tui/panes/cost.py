@@ -83,7 +83,8 @@ class CostPane(Pane):
         self._sum += spent
         self._so_far.add(length, self._sum)
         if flags & _READ_MORE:
-            self._prefill = (store.processed[step], spent)
+            if store.processed[step]:  # from a kept row nothing is read
+                self._prefill = (store.processed[step], spent)
         elif flags & _AFTER_PAUSE:
             self._pauses = [*self._pauses[-63:], (length, spent)]
         else:

@@ -21,7 +21,7 @@ from tui.text import SafeText, show_text
 from tui.view import View
 from tui.widgets.typed_ahead import TypedAhead
 
-_HINT = 'entropy>3 · p(eos)>0.5 · token=" Ku" · text~"def" · ms>3x · and or not'
+_HINT = 'entropy>3 · p(eos)>0.5 · token=" Ku" · text~"x" · ms>3x · and or not'
 _NONE = "No breakpoint yet"
 
 

@@ -27,7 +27,7 @@ class ForceTextScreen(TypedAhead, Dialog[str | None]):
         """The line and the keys."""
         with Vertical(id="force-text", classes="dialog") as box:
             box.border_title = "FORCE TEXT"
-            yield Input(id="text")
+            yield Input(id="text", compact=True)
             yield Static(Content(f"Appended {self._where}. A leading space counts."))
             yield KeysBar(["text"])
 

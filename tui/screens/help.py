@@ -12,6 +12,7 @@ from textual.widgets import Static
 
 from tui.keymap import SCOPES, Action, Scope, in_scope, key_name
 from tui.screens.dialog import Dialog
+from tui.widgets.plot import DOT, MARK, PAUSED, STOP
 
 _MARKS = (
     ("● chosen", "the token that was picked at this step"),
@@ -30,11 +31,13 @@ _MARKS = (
     ("<E2 98>", "bytes that are no whole character yet"),
     ("–", "no value: not measured, or not there yet"),
     ("probe", "time spent reading the distribution for this screen; no part of a plain decode"),
-    ("• measured", "a step's time, as measured"),
+    (f"{DOT} measured", "a step's time, as measured"),
+    (f"{MARK} no cache", "a forward without cache, measured; between two of them derived"),
     (
-        "× after a pause",
+        f"{PAUSED} after a pause",
         "a step right after a pause; slower for that alone, so kept apart",
     ),
+    (f"{STOP} breakpoint", "a step where a condition was true"),
     ("growing", "cache bytes that the tokens held take up; they grow with each"),
     ("fixed", "cache bytes that do not grow: recurrent and convolution state"),
     ("allocated", "all buffers held for the cache, used or not yet"),

@@ -37,4 +37,3 @@ class Measuring(Screen[None]):
         self._take_count()
         if control := self._ready():
             self._do(control.check_weights())
-            self.say("the weights in memory are summed; CACHE says what came of it", calm=True)

@@ -27,7 +27,7 @@ class NoteScreen(TypedAhead, Dialog[str | None]):
         """The line and the keys."""
         with Vertical(id="note", classes="dialog") as box:
             box.border_title = "NOTE"
-            yield Input(id="note-text", max_length=500)
+            yield Input(id="note-text", max_length=500, compact=True)
             yield Static(Content(f"At step {self._step}; kept in the recording. ' lists all."))
             yield KeysBar(["note"])
 

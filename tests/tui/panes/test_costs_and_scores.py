@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from engine_daemon.errors import InspectError
 from engine_daemon.protocol.commands import (
     CHUNK,
     At,
@@ -17,10 +18,11 @@ from engine_daemon.protocol.commands import (
 from engine_daemon.protocol.events import NaiveMeasured, Predicted, Prefilled, PromptScored
 from engine_daemon.protocol.packing import pack_floats, pack_ints
 from engine_daemon.protocol.state import WeightsCheck
-from engine_daemon.protocol.values import CacheKind
+from engine_daemon.protocol.values import CacheKind, Restored
 from tests.tui.pilot import rows, said, screen, until
 from tests.tui.source import FakeSource
 from tests.tui.story import PROMPT, SESSION, Story, paused, state
+from tui.panes.cache import CachePane
 from tui.panes.cost import CostPane
 from tui.widgets.plot import DERIVED, MARK, PAUSED
 
@@ -198,3 +200,39 @@ async def test_frozen_is_a_checked_fact(check: WeightsCheck | None, words: str) 
         await until(pilot, lambda: bool(source.sent))
         assert source.sent[0][0] == CheckWeights()
         assert "weights in memory are summed" in said(app)
+
+
+async def test_weights_that_are_not_there_are_not_said_to_be_summed() -> None:
+    source = FakeSource(paused())
+    source.refuse = InspectError("this engine has no weights in memory to check")
+    async with screen(source=source) as (pilot, app, _source):
+        await pilot.press("W")
+        await until(pilot, lambda: "no weights" in said(app))
+        assert "are summed" not in said(app)
+
+
+async def test_a_cache_pane_that_is_too_small_says_what_is_missing() -> None:
+    story = Story().predict()
+    packed = msgspec.msgpack.decode(story.log[-1], type=Predicted)
+    cache = msgspec.structs.replace(packed.cache, parked_bytes=1, snapshot_bytes=2, rows_bytes=3)
+    story.add(msgspec.structs.replace(packed, cache=cache))
+    story.stop()
+    async with screen(story) as (_, app, _source):
+        shown = rows(app, "cache")
+        below = str(app.main.query_one("#cache", CachePane).border_subtitle)
+        assert f"{len(shown)} of " in below
+        assert "z shows all" in below
+    async with screen(story, size=(160, 60)) as (_, app, _source):
+        rows(app, "cache")
+        assert not app.main.query_one("#cache", CachePane).border_subtitle
+
+
+async def test_a_step_from_a_kept_row_read_no_prefill() -> None:
+    story = Story().predict().pick(5, b" a", 0.5).predict()
+    packed = msgspec.msgpack.decode(story.log[-1], type=Predicted)
+    back = Restored(method="row", replayed=0, ms=0.1)
+    story.add(msgspec.structs.replace(packed, processed=0, forward_ms=0.0, restored=back))
+    story.pick(5, b" a", 0.5).predict().stop()
+    async with screen(story, size=(200, 50)) as (_, app, _source):
+        text = "\n".join(rows(app, "cost"))
+        assert f"prefill {len(PROMPT)}:" in text
