@@ -3,6 +3,7 @@
 Needs the engine; starts a daemon of its own and stops it.
 """
 
+import argparse
 import asyncio
 import os
 import tempfile
@@ -36,6 +37,9 @@ async def picture(paths: Paths) -> str:
 
 def main() -> None:
     """Start a daemon in directories of its own, take the picture, stop it."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--out", type=Path, default=PICTURE, help="the SVG (%(default)s)")
+    out: Path = parser.parse_args().out
     with tempfile.TemporaryDirectory(prefix="li", dir="/tmp") as root:
         os.environ["LLM_INSPECT_RUNTIME_DIR"] = f"{root}/run"
         os.environ["XDG_STATE_HOME"] = f"{root}/state"
@@ -43,7 +47,7 @@ def main() -> None:
         engine = EngineOptions(cache_dir=str(paths.cache))
         start_daemon(paths, DaemonOptions(engine=engine))
         try:
-            PICTURE.write_text(asyncio.run(picture(paths)), encoding="utf-8")
+            out.write_text(asyncio.run(picture(paths)), encoding="utf-8")
         finally:
             stop_daemon(paths)
 
