@@ -6,6 +6,7 @@ Knows one row and its order; no samplers, models or sessions.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import mul
 from typing import Final
 
 import numpy as np
@@ -22,7 +23,7 @@ _FAR_BELOW: Final = -1e4
 @dataclass(frozen=True, slots=True)
 class Figures:
     """`total` is the sum of exp(logit - `top`) over the row, `head` these weights of the first
-    ids in order and `rest` the sum of all others, on its own: beside the first it would drown."""
+    ids in order and `rest` the sum of all others: beside the first it would drown."""
 
     top: float
     total: float
@@ -45,8 +46,8 @@ def figures(order: Order, desk: Desk | None = None) -> Figures:
     `desk`: where a row in host memory lies.
     """
     _check(order.values[0])
-    weighed = weighed_there(order) if desk is None else weighed_here(order, desk)
-    return _figures(order.values, *weighed)
+    rest, weighted = others_there(order) if desk is None else others_here(order, desk)
+    return _figures(order, rest, weighted)
 
 
 def figures_of(levels: Levels, order: Order) -> Figures:
@@ -55,41 +56,52 @@ def figures_of(levels: Levels, order: Order) -> Figures:
     _check(top)
     shifted = (levels.values - top).clamp_(min=_FAR_BELOW)
     weights = shifted.exp().mul_(levels.counts)
-    head = [math.exp(value - top) for value in order.values]
+    head, weighted = _head(order)
     rest = float(weights.sum()) - math.fsum(head)
-    return _figures(order.values, head, rest, float(torch.dot(shifted, weights)))
+    return _figures(order, rest, float(torch.dot(shifted, weights)) - weighted)
 
 
-def weighed_here(order: Order, desk: Desk) -> tuple[list[float], float, float]:
-    """Weights of the first ids, the sum of all others', and that of all times their distance from
-    the first."""
+def others_here(order: Order, desk: Desk) -> tuple[float, float]:
+    """The weights of all but the first ids together, and these times the distance from the first,
+    of a row in host memory."""
     shifted, weights = desk.shifted, desk.weights
     np.subtract(desk.row, np.float32(order.values[0]), out=shifted)
+    shifted[order.ids] = _FAR_BELOW
     np.exp(shifted, out=weights)
-    if not np.isfinite(np.minimum.reduce(shifted)):  # -inf times 0; NaN shows in the sums
+    rest = float(np.add.reduce(weights))
+    with np.errstate(invalid="ignore"):
+        weighted = float(np.add.reduce(np.multiply(shifted, weights, out=weights)))
+    if math.isnan(weighted) and math.isfinite(rest):  # a masked token: -inf times 0
         np.maximum(shifted, _FAR_BELOW, out=shifted)
-    weighted = float(np.add.reduce(np.multiply(shifted, weights, out=shifted)))
-    head: list[float] = weights[order.ids].tolist()
-    weights[order.ids] = 0
-    return head, float(np.add.reduce(weights)), weighted
+        np.multiply(shifted, np.exp(shifted, out=weights), out=weights)
+        weighted = float(np.add.reduce(weights))
+    return rest, weighted
 
 
-def weighed_there(order: Order) -> tuple[list[float], float, float]:
+def others_there(order: Order) -> tuple[float, float]:
     """The same of a row on a device, with one transfer."""
-    ids = order.first(len(order.ids))
     shifted = torch.sub(order.row, order.values[0]).clamp_(min=_FAR_BELOW)
+    shifted[order.first(len(order.ids))] = _FAR_BELOW
     weights = shifted.exp()
-    weighted, head = torch.dot(shifted, weights), weights[ids]
-    weights[ids] = 0
-    *first, rest, mean = torch.cat([head, torch.stack([weights.sum(), weighted])]).tolist()
-    return first, rest, mean
+    rest, weighted = torch.stack([weights.sum(), torch.dot(shifted, weights)]).tolist()
+    return rest, weighted
 
 
-def _figures(values: Sequence[float], head: list[float], rest: float, weighted: float) -> Figures:
+def _head(order: Order) -> tuple[list[float], float]:
+    """The weights of the first ids, and their sum times the distance from the first."""
+    top = order.values[0]
+    shifted = [max(value - top, _FAR_BELOW) for value in order.values]
+    head = [math.exp(x) for x in shifted]
+    return head, sum(map(mul, shifted, head))
+
+
+def _figures(order: Order, rest: float, weighted: float) -> Figures:
+    top = order.values[0]
+    head, more = _head(order)
     total = rest + math.fsum(head)
     _check(total)
-    entropy = max(0.0, math.log(total) - weighted / total) / math.log(2.0)
-    return Figures(values[0], total, values[0] + math.log(total), entropy, head, max(0.0, rest))
+    entropy = max(0.0, math.log(total) - (weighted + more) / total) / math.log(2.0)
+    return Figures(top, total, top + math.log(total), entropy, head, max(0.0, rest))
 
 
 def _check(number: float) -> None:
