@@ -160,3 +160,50 @@ def save_tiny_gguf(path: Path) -> Path:
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def save_sparse(folder: Path, layers: int, width: int) -> Path:
+    """A llama of any size in bf16, its weights zeros that take no room on disk."""
+    import struct
+
+    import torch
+    import transformers as t
+
+    shape = {**_SHAPE, "hidden_size": width, "intermediate_size": 4 * width}
+    config = t.LlamaConfig(**shape, num_hidden_layers=layers, dtype=torch.bfloat16)
+    config.architectures = ["LlamaForCausalLM"]
+    config.save_pretrained(folder)
+    save_tokenizer(folder)
+    heads, groups = width, width * config.num_key_value_heads // config.num_attention_heads
+    kinds = {
+        "self_attn.q_proj": [heads, width],
+        "self_attn.k_proj": [groups, width],
+        "self_attn.v_proj": [groups, width],
+        "self_attn.o_proj": [width, heads],
+        "mlp.gate_proj": [4 * width, width],
+        "mlp.up_proj": [4 * width, width],
+        "mlp.down_proj": [width, 4 * width],
+        "input_layernorm": [width],
+        "post_attention_layernorm": [width],
+    }
+    shapes = {
+        f"model.layers.{i}.{name}.weight": shape
+        for i in range(layers)
+        for name, shape in kinds.items()
+    }
+    shapes |= {
+        "model.embed_tokens.weight": [VOCABULARY, width],
+        "lm_head.weight": [VOCABULARY, width],
+        "model.norm.weight": [width],
+    }
+    header: dict[str, Any] = {}
+    end = 0
+    for name, dims in shapes.items():
+        size = 2 * dims[0] * (dims[1] if len(dims) > 1 else 1)
+        header[name] = {"dtype": "BF16", "shape": dims, "data_offsets": [end, end + size]}
+        end += size
+    raw = json.dumps(header).encode()
+    with (folder / "model.safetensors").open("wb") as file:
+        file.write(struct.pack("<Q", len(raw)) + raw)
+        file.truncate(8 + len(raw) + end)
+    return folder

@@ -24,7 +24,14 @@ from engine_daemon.protocol.pieces import ProbeText
 from engine_daemon.protocol.values import ModelInfo, WeightsFile, Work
 from engine_daemon.protocol.worker import EngineOptions
 from engine_daemon.worker import models
-from engine_daemon.worker.backends.base import Forward, Loaded, ProgressFn, Scored, SessionCache
+from engine_daemon.worker.backends.base import (
+    Forward,
+    Loaded,
+    NoMemoryError,
+    ProgressFn,
+    Scored,
+    SessionCache,
+)
 from engine_daemon.worker.caches import HfCache, build_layers
 from engine_daemon.worker.checkpoint import Checkpoint, check_folder, refuse
 from engine_daemon.worker.costs import Costs, costs_of
@@ -33,10 +40,12 @@ from engine_daemon.worker.fast.engine import PLAIN, direct_step, speed_up
 from engine_daemon.worker.fast.linear import named_weights
 from engine_daemon.worker.fp8 import dequantised
 from engine_daemon.worker.loading import check_model, dtype_word, load_model
+from engine_daemon.worker.memory import free_bytes, is_short, told_short, tried_bytes
 from engine_daemon.worker.order import Desk
-from engine_daemon.worker.placement import Place, choose_place, device_bytes, free_bytes
+from engine_daemon.worker.placement import Place, choose_place, device_bytes
 from engine_daemon.worker.probe import RowDistribution
 from engine_daemon.worker.scores import score_rows
+from engine_daemon.worker.sizes import extra_scratch
 from engine_daemon.worker.tokenizer_check import check_tokenizer
 from engine_daemon.worker.verify import verified_files
 from engine_daemon.worker.weights_sum import checksum, local_part
@@ -233,9 +242,9 @@ class HfBackend:
             ms = (time.perf_counter_ns() - started) / 1e6
             logprobs, ranks = score_rows(rows, targets or [])
             row = rows[-1] if targets is None else rows[-1].clone()
-        except (RuntimeError, IndexError) as error:
+        except (RuntimeError, IndexError, MemoryError) as error:
             cache.roll_back()
-            raise _failed(error) from error
+            raise _failed(error, self._device) from error
         except InspectError:
             cache.roll_back()
             raise
@@ -293,6 +302,10 @@ class HfBackend:
         """Memory that this rank can have."""
         return self.place.free_bytes()
 
+    def scratch_bytes(self, positions: int, rows: int) -> int:
+        """See `budget.KnowsScratch`."""
+        return extra_scratch(self._text_config, self._model.dtype.itemsize, positions, rows)
+
     def close(self) -> None:
         """Free everything."""
         self._model = self._desk = self._costs = self._direct = None
@@ -300,15 +313,10 @@ class HfBackend:
             torch.cuda.empty_cache()
 
 
-def _failed(error: RuntimeError | IndexError) -> InspectError:
+def _failed(error: Exception, device: torch.device) -> InspectError:
     """What a failed forward means to a person."""
-    text = str(error)
-    line = (text.strip() or type(error).__name__).splitlines()[0][:300]
-    if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in text:
-        return InspectError(
-            f"the device is out of memory: {line}",
-            "Close other sessions, or start with a smaller --max-context",
-            exit_code=Exit.ENGINE,
-            code="no_memory",
-        )
+    if is_short(error):
+        said = f"{told_short(error, device)}; close other sessions, or use a smaller --max-context"
+        return NoMemoryError(said, tried_bytes(error), free_bytes(device))
+    line = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
     return InspectError(f"the forward failed: {line}", exit_code=Exit.ENGINE, code="engine")
