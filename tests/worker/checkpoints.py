@@ -111,14 +111,17 @@ def edit_config(folder: Path, **changes: object) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
-def save_tiny_gguf(path: Path) -> Path:
-    """A llama of two layers in GGUF, fp32, with a byte-level tokenizer and a chat template."""
+def save_tiny_gguf(path: Path, kind: str = "F32") -> Path:
+    """A llama of two layers in GGUF, fp32 or quantised, with a byte-level tokenizer and a
+    chat template."""
     import gguf
+    import gguf.quants
     import numpy as np
     from tokenizers.pre_tokenizers import ByteLevel
 
     tokens = ["<|a|>", "<|b|>", "<|c|>", *sorted(ByteLevel.alphabet()), "ab"]
-    width, heads, ffn = 32, 2, 48
+    width, heads, ffn = 32, 2, 48 if kind == "F32" else 64
+    stored = gguf.GGMLQuantizationType[kind]
     random = np.random.default_rng(3)
     writer = gguf.GGUFWriter(str(path), "llama")
     writer.add_block_count(2)
@@ -143,7 +146,11 @@ def save_tiny_gguf(path: Path) -> Path:
 
     def add(name: str, *shape: int) -> None:
         weights = random.normal(0, 0.1, shape) if len(shape) > 1 else np.ones(shape)
-        writer.add_tensor(name, weights.astype(np.float32))
+        weights = weights.astype(np.float32)
+        if kind == "F32" or len(shape) == 1:
+            writer.add_tensor(name, weights)
+        else:
+            writer.add_tensor(name, gguf.quants.quantize(weights, stored), raw_dtype=stored)
 
     add("token_embd.weight", len(tokens), width)
     add("output_norm.weight", width)

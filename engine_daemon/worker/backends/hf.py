@@ -34,6 +34,7 @@ from engine_daemon.worker.backends.base import (
 )
 from engine_daemon.worker.caches import HfCache, build_layers
 from engine_daemon.worker.checkpoint import Checkpoint, check_folder, refuse
+from engine_daemon.worker.convert import converted_note
 from engine_daemon.worker.costs import Costs, costs_of
 from engine_daemon.worker.fast.direct import DirectStep
 from engine_daemon.worker.fast.engine import PLAIN, direct_step, speed_up
@@ -108,9 +109,10 @@ class HfBackend:
         self._device = place.device
         self._snapshot_every = options.snapshot_every
         self._model = load_model(checkpoint, options, place, progress)
+        self._notes = converted_note(checkpoint.folder)
         if dequantised(checkpoint, self._model):
             dtype = dtype_word(self._model.dtype)
-            self._notes = [
+            self._notes += [
                 f"no FP8 kernels for {place}: the FP8 weights are dequantised to {dtype}"
             ]
         self._read_shape(options)

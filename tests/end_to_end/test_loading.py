@@ -1,4 +1,4 @@
-"""Not enough memory, before a model is loaded and while it decodes, through the real command."""
+"""How a model is loaded: what does not fit, before and while it decodes; what is dequantised."""
 
 import json
 import re
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.command import Place
-from tests.worker.checkpoints import save_sparse
+from tests.worker.checkpoints import save_sparse, save_tiny_gguf
 
 pytestmark = pytest.mark.engine
 PLACE = ("--device", "cpu")
@@ -57,3 +57,14 @@ def test_an_engine_that_runs_out_of_memory_says_what_it_needed(
     resource.prlimit(pid, resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     again = place.json(*words)
     assert again[-1]["reason"] == "length"
+
+
+def test_a_gguf_says_that_its_weights_are_dequantised(place: Place, tmp_path: Path) -> None:
+    path = save_tiny_gguf(tmp_path / "Tiny.Q8_0.gguf", "Q8_0")
+    words = ("run", "--model", str(path), *PLACE, "--steps", "2")
+    lines = place.json(*words, "--json", "ab")
+    note = "Tiny.Q8_0.gguf is a GGUF: its weights (Q8_0) are dequantised to bf16"
+    (ready,) = [line for line in lines if line["event"] == "ready"]
+    assert ready["warnings"] == [note]
+    assert f"note: {note}" in place.run(*words, "ab").err
+    assert f"note: {note}" in place.run("daemon", "status").out.decode()
