@@ -38,6 +38,8 @@ from engine_daemon.worker.convert import converted_note
 from engine_daemon.worker.costs import Costs, costs_of
 from engine_daemon.worker.fast.direct import DirectStep
 from engine_daemon.worker.fast.engine import PLAIN, direct_step, speed_up
+from engine_daemon.worker.fast.graphs import PATH as GRAPHS
+from engine_daemon.worker.fast.graphs import Graphs, graphs_of
 from engine_daemon.worker.fast.linear import named_weights
 from engine_daemon.worker.fp8 import dequantised
 from engine_daemon.worker.loading import check_model, dtype_word, load_model
@@ -70,6 +72,7 @@ class HfBackend:
         self._parameters = self._weights_bytes = 0
         self._path = PLAIN
         self._direct: DirectStep | None = None
+        self._graphs: Graphs | None = None
         self._last_only: dict[str, int] = {}
         self._snapshot_every: int | None = None
         self._checksum = ""
@@ -142,6 +145,8 @@ class HfBackend:
     def _speed_up(self) -> None:
         done = [speed_up(self._model, free_bytes(self._device))]
         self._direct, more = direct_step(self._model, self._weights_bytes, free_bytes(self._device))
+        self._graphs = graphs_of(self._model)
+        more += [GRAPHS] if self._graphs is not None else []
         self._path = "+".join([*(part for part in done if part != PLAIN), *more]) or PLAIN
 
     def _warm_up(self) -> None:
@@ -259,11 +264,16 @@ class HfBackend:
     def _logits(self, read: list[int], cache: HfCache, *, last_only: bool) -> Tensor:
         """Logits of the last position, or of all that were read, a row each."""
         keep = self._last_only if last_only else {}
-        direct, held = self._direct, cache.layers
+        direct, graphs, held = self._direct, self._graphs, cache.layers
         with torch.inference_mode():
             if len(read) == 1 and direct is not None and direct.takes(held.layers):
                 held.reserve(cache.tokens + 1)
                 return direct.logits(read[0], held.layers)
+            if len(read) == 1 and graphs is not None and graphs.takes(held.layers):
+                held.reserve(cache.tokens + 1)
+                made = graphs.logits(read[0], held.layers, cache.tokens)
+                if made is not None:
+                    return made
             tensor = torch.tensor([read], dtype=torch.long, device=self._device)
             if cache.mode == "none":
                 out = self._model(input_ids=tensor, use_cache=False, **keep)
@@ -310,7 +320,7 @@ class HfBackend:
 
     def close(self) -> None:
         """Free everything."""
-        self._model = self._desk = self._costs = self._direct = None
+        self._model = self._desk = self._costs = self._direct = self._graphs = None
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
 
