@@ -129,7 +129,7 @@ class GoesBack:
         if self.mode == "none" or same >= self.tokens:
             return 0
         states = {id(t): t.nbytes for x in self._stateful().values() for t in tensors_in(x)}
-        growing = sum(layer.position_bytes() for layer in self.layers.growing())
+        growing = sum(layer.position_bytes for layer in self.layers.growing())
         return int(growing * (self.tokens - same) + sum(states.values()))
 
     def has_put_aside(self) -> bool:
@@ -203,9 +203,9 @@ class GoesBack:
     def fitting(self, room: int) -> int | None:
         """Positions that buffers grown by `room` bytes can hold; None without growing layers."""
         layers = list(self.layers.growing())
-        position = sum(layer.position_bytes() for layer in layers) or self._position_bytes
+        position = sum(layer.position_bytes for layer in layers) or self._position_bytes
         if self.mode == "none" or not position:
             return None
-        buffers = [layer.position_bytes() * layer.capacity for layer in layers]
+        buffers = [layer.position_bytes * layer.capacity for layer in layers]
         # While they grow, one layer after the other has its old buffers as well.
         return int(max(0, sum(buffers) + room - max(buffers, default=0)) // position)

@@ -12,9 +12,9 @@ from typing import Any, Final, Protocol
 
 import torch
 from torch import Tensor
-from transformers.cache_utils import DynamicLayer, LinearAttentionLayer
+from transformers.cache_utils import Cache, DynamicLayer, LinearAttentionLayer
 
-from engine_daemon.worker.caches import GrowingLayer, TransformersCache, build_layers, state_tensors
+from engine_daemon.worker.caches import GrowingLayer, build_layers, state_tensors
 from engine_daemon.worker.fast.direct import TOLERANCE, TRIED
 
 PATH: Final = "graphs"
@@ -61,7 +61,7 @@ class StaticStep:
         self._places = torch.arange(growing[0].capacity, device=device)
         self._hybrid = len(growing) < len(layers)
         self._states = [state for layer in layers for state in state_tensors(layer)]
-        self._cache = TransformersCache(
+        self._cache = Cache(
             layers=[
                 _FixedLayer(layer, self.position) if isinstance(layer, GrowingLayer) else layer
                 for layer in layers
