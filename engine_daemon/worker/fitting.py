@@ -10,7 +10,7 @@ import torch
 
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.worker.host_memory import gigabytes
-from engine_daemon.worker.memory import free_bytes, present, told_present
+from engine_daemon.worker.memory import free_bytes, glance, told_present
 from engine_daemon.worker.placement import Place
 
 _MOST_TOLD = 3
@@ -48,7 +48,7 @@ def check_memory(
     """
     share = needs[dtype].on(place)
     devices = dict.fromkeys(place.devices)
-    known = {device: found for device in devices if (found := present(device)) is not None}
+    known = {device: found for device in devices if (found := glance(device)) is not None}
     short = [device for device, found in known.items() if found.bytes < share]
     if not short:
         return
@@ -76,7 +76,7 @@ def _fitting(
 ) -> list[str]:
     """Options under which it would be loaded."""
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    free = {i: free_bytes(torch.device("cuda", i)) or 0 for i in range(gpus)}
+    free = {i: _glanced(torch.device("cuda", i)) for i in range(gpus)}
     host = free_bytes(torch.device("cpu")) or 0
     need, found = needs[dtype], []
     one = next((i for i in sorted(free, key=lambda i: -free[i]) if free[i] >= need.each(1)), None)
@@ -87,7 +87,7 @@ def _fitting(
         if ranks != place.world and divides(ranks) and largest[ranks - 1] >= need.each(ranks):
             found.append(f"--device cuda --tp {ranks} ({gigabytes(need.each(ranks))} each)")
             break
-    here = [free_bytes(device) or 0 for device in place.devices]
+    here = [_glanced(device) for device in place.devices]
     for other, smaller in needs.items():
         if smaller.weights < need.weights and min(here) >= smaller.on(place):
             found.append(f"--dtype {other} ({gigabytes(smaller.on(place))})")
@@ -95,3 +95,8 @@ def _fitting(
     if place.device.type != "cpu" and host >= need.each(1):
         found.append(f"--device cpu --tp 1 ({gigabytes(host)} free)")
     return found
+
+
+def _glanced(device: torch.device) -> int:
+    found = glance(device)
+    return 0 if found is None else found.bytes

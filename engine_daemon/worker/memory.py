@@ -13,11 +13,7 @@ import torch
 from engine_daemon.worker import host_memory
 from engine_daemon.worker.host_memory import ULIMIT, Holder, Present, gigabytes, holder
 
-_SMI: Final = (
-    "nvidia-smi",
-    "--query-compute-apps=gpu_uuid,pid,used_gpu_memory",
-    "--format=csv,noheader,nounits",
-)
+_SMI: Final = ("nvidia-smi", "--format=csv,noheader,nounits")
 _SMI_PATIENCE_S: Final = 10.0
 _NAMED: Final = 3
 """Holders that are named."""
@@ -59,21 +55,39 @@ def told_present(device: torch.device, found: Present, need: int = 0) -> str:
     return f"{have}{inside}{f', held by {who}' if who else ''}"
 
 
-def _on_gpu(device: torch.device) -> list[Holder]:
-    """Processes that compute on a GPU, as its driver tells; the largest first."""
+def glance(device: torch.device) -> Present | None:
+    """As `present`, of a device that this process may have nothing to do with: asking CUDA itself
+    would make a context there, of half a gigabyte, for good."""
+    if device.type == "cuda":
+        for gpu, free in _asked("--query-gpu=uuid,memory.free"):
+            if free.isdecimal() and _uuid(device) in gpu:
+                return Present(int(free) * 2**20)
+    return present(device)
+
+
+def _uuid(device: torch.device) -> str:
+    """What its driver calls the device; a word that is in no name where torch does not say."""
+    return str(getattr(torch.cuda.get_device_properties(device), "uuid", "unknown"))
+
+
+def _asked(query: str) -> list[list[str]]:
+    """What the driver's tool says, cells by line; nothing where there is none."""
     try:
         told = subprocess.run(
-            _SMI, capture_output=True, text=True, timeout=_SMI_PATIENCE_S, check=True
+            [*_SMI, query], capture_output=True, text=True, timeout=_SMI_PATIENCE_S, check=True
         ).stdout
     except (OSError, subprocess.SubprocessError):
         return []
-    uuid = str(getattr(torch.cuda.get_device_properties(device), "uuid", ""))
-    found = []
-    for line in told.splitlines():
-        gpu, _, rest = (part.strip() for part in line.partition(","))
-        pid, _, used = (part.strip() for part in rest.partition(","))
-        if uuid in gpu and pid.isdecimal() and used.isdecimal():
-            found.append(holder(int(pid), int(used) * 2**20))
+    return [[cell.strip() for cell in line.split(",")] for line in told.splitlines()]
+
+
+def _on_gpu(device: torch.device) -> list[Holder]:
+    """Processes that compute on a GPU, as its driver tells; the largest first."""
+    found = [
+        holder(int(pid), int(used) * 2**20)
+        for gpu, pid, used in _asked("--query-compute-apps=gpu_uuid,pid,used_gpu_memory")
+        if pid.isdecimal() and used.isdecimal() and _uuid(device) in gpu
+    ]
     return sorted(found, key=lambda it: it.bytes, reverse=True)
 
 

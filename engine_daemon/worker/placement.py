@@ -10,7 +10,7 @@ import torch
 
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.protocol.worker import EngineOptions
-from engine_daemon.worker.memory import free_bytes
+from engine_daemon.worker.memory import free_bytes, glance
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +67,9 @@ def choose_place(options: EngineOptions) -> Place:
 
 
 def _most_free(found: int) -> list[int]:
-    devices = {i: free_bytes(torch.device("cuda", i)) or 0 for i in range(found)}
-    return sorted(devices, key=lambda i: devices[i], reverse=True)
+    glances = {i: glance(torch.device("cuda", i)) for i in range(found)}
+    free = {i: 0 if it is None else it.bytes for i, it in glances.items()}
+    return sorted(free, key=lambda i: free[i], reverse=True)
 
 
 def _refuse(message: str, hint: str) -> NoReturn:

@@ -97,10 +97,15 @@ def refused(*arguments: Any) -> InspectError:
     return raised.value
 
 
+def _never(device: Any) -> tuple[int, int]:
+    raise AssertionError(f"CUDA was asked about {device}, which makes a context there")
+
+
 @pytest.fixture
 def gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[int]:
-    """Four GPUs of 80 GB with so much free, and the tool of their driver."""
-    free = [10 * GB, 40 * GB, 30 * GB, 20 * GB]
+    """Four GPUs with so much free, and the tool of their driver."""
+    gib = 2**30
+    free = [10 * gib, 40 * gib, 30 * gib, 20 * gib]
 
     def number(device: Any) -> int:
         return device if isinstance(device, int) else int(device.index)
@@ -111,19 +116,25 @@ def gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[int]:
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: len(free))
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda x: (free[number(x)], 80 * GB))
     monkeypatch.setattr(torch.cuda, "get_device_properties", Properties)
     tool = tmp_path / "bin" / "nvidia-smi"
     tool.parent.mkdir()
     tool.write_text(
         "#!/bin/sh\n"
-        'test "$1" = --query-compute-apps=gpu_uuid,pid,used_gpu_memory || exit 2\n'
-        'test "$2" = --format=csv,noheader,nounits || exit 2\n'
+        'test "$1" = --format=csv,noheader,nounits || exit 2\n'
+        'case "$2" in\n'
+        "--query-compute-apps=gpu_uuid,pid,used_gpu_memory)\n"
         'echo "GPU-aaaa-0, 999999991, 60000"\n'
         'echo "GPU-aaaa-1, 999999992, 30000"\n'
         'echo "GPU-aaaa-0, 1, 70"\n'
-        'echo "GPU-aaaa-0, 999999993, [N/A]"\n'
+        'echo "GPU-aaaa-0, 999999993, [N/A]" ;;\n'
+        "--query-gpu=uuid,memory.free)\n"
+        f'while read it; do echo "$it"; done < {tmp_path}/free ;;\n'
+        "*) exit 2 ;; esac\n"
     )
+    monkeypatch.setattr(torch.cuda, "mem_get_info", _never)
+    lines = [f"GPU-aaaa-{i}, {size // 2**20}" for i, size in enumerate(free)]
+    (tmp_path / "free").write_text("\n".join(lines) + "\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tool.parent}:/usr/bin:/bin")
     return free
@@ -139,7 +150,7 @@ def test_each_device_that_is_short_is_named_with_who_holds_it(gpus: list[int]) -
     error = refused("bf16", needs, on(0, 1, 3), lambda ranks: ranks in (1, 2))
     assert error.message == (
         "the model needs 17.7 GB on each device (16.7 GB weights in bf16, 1.0 GB smallest cache "
-        "and scratch) and cuda:0 has 10.0 GB free, held by a process of ? (pid 999999991) 62.9 GB"
+        "and scratch) and cuda:0 has 10.7 GB free, held by a process of ? (pid 999999991) 62.9 GB"
     )
     assert error.hint.startswith("Would fit: --device cuda --tp 2 (26.0 GB each)")
 
@@ -148,11 +159,10 @@ def test_what_would_fit(gpus: list[int]) -> None:
     needs = {"fp32": Need(32 * GB, GB), "bf16": Need(16 * GB, GB), "fp16": Need(16 * GB, GB)}
     hint = refused("fp32", needs, on(3), lambda ranks: True).hint
     assert hint.startswith(
-        "Would fit: --device cuda:1 (40.0 GB free), or --device cuda --tp 2 (17.0 GB each), or "
+        "Would fit: --device cuda:1 (42.9 GB free), or --device cuda --tp 2 (17.0 GB each), or "
         "--dtype bf16 (17.0 GB)"
     )
     assert "--dtype" not in refused("fp32", needs, on(0)).hint
-    gpus[1] = 0
     everywhere = {"bf16": Need(10**15, GB)}
     assert refused("bf16", everywhere, on(0)).hint.startswith("Nothing here would fit")
 
@@ -161,6 +171,7 @@ def test_without_the_tool_nobody_is_named(
     gpus: list[int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (gpus[device.index], 0))
     assert "held by" not in refused("bf16", {"bf16": Need(70 * GB, 0)}, on(0)).message
 
 

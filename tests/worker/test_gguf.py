@@ -64,7 +64,7 @@ def test_a_gguf_of_floats_is_converted_and_that_is_told(floats: Path, tmp_path: 
 def test_a_gguf_that_does_not_fit_is_not_converted(
     floats: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fitting, "present", lambda _: Present(1000))
+    monkeypatch.setattr(fitting, "glance", lambda _: Present(1000))
     options = EngineOptions(model=str(floats), cache_dir=str(tmp_path), device="cpu")
     with pytest.raises(InspectError, match="the model needs") as raised:
         HfBackend().locate(options, quiet)

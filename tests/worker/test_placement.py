@@ -117,6 +117,7 @@ def test_places_on_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: len(free))
     monkeypatch.setattr(torch.cuda, "mem_get_info", info)
+    monkeypatch.setenv("PATH", "")  # no tool of a driver
 
     def place(**asked: Any) -> str:
         return str(choose_place(EngineOptions(**asked)))
@@ -180,9 +181,9 @@ def test_memory_is_asked_for_what_dequantised_weights_take(
     }
     text = t.AutoConfig.from_pretrained(published).get_text_config(decoder=True)
     need = dequantised_bytes(kept, 2) + beside_weights(text, text.layer_types, 2)
-    monkeypatch.setattr(fitting, "present", lambda _: Present(need))
+    monkeypatch.setattr(fitting, "glance", lambda _: Present(need))
     check_model(checkpoint, options, place)
-    monkeypatch.setattr(fitting, "present", lambda _: Present(need - 1))
+    monkeypatch.setattr(fitting, "glance", lambda _: Present(need - 1))
     assert refused(lambda: check_model(checkpoint, options, place)).code == "no_memory"
 
 

@@ -53,6 +53,11 @@ from engine_daemon.worker.tokenizer_check import check_tokenizer
 from engine_daemon.worker.verify import verified_files
 from engine_daemon.worker.weights_sum import checksum, local_part
 
+_LOST: tuple[type[Exception], ...] = tuple(
+    filter(None, [getattr(torch, "AcceleratorError", None)])  # not in every torch
+)
+"""What is raised when a GPU's own work failed."""
+
 
 class HfBackend:
     """See `backends.base.Backend`."""
@@ -250,6 +255,9 @@ class HfBackend:
             logprobs, ranks = score_rows(rows, targets or [])
             row = rows[-1] if targets is None else rows[-1].clone()
         except (RuntimeError, IndexError, MemoryError) as error:
+            if isinstance(error, _LOST) and not is_short(error):
+                # Nothing runs on a device after it: the hub starts the engine anew.
+                raise SystemExit(f"the device is lost: {error}") from error
             cache.roll_back()
             raise _failed(error, self._device) from error
         except InspectError:
