@@ -51,29 +51,30 @@ def save_tokenizer(folder: Path) -> None:
     Tokenizer(WordLevel(words, unk_token="w0")).save(str(folder / "tokenizer.json"))
 
 
-def tiny_model(kind: str) -> Any:
-    """A model of random weights, fp32, always the same."""
+def tiny_model(kind: str, **changes: Any) -> Any:
+    """A model of random weights, fp32, always the same; `changes` of its configuration."""
     import torch
     import transformers as t
 
     torch.manual_seed(7)
+    base = _SHAPE | changes
     match kind:
         case "llama":
-            made = t.LlamaForCausalLM(t.LlamaConfig(**_SHAPE, num_hidden_layers=3))
+            made = t.LlamaForCausalLM(t.LlamaConfig(**base, num_hidden_layers=3))
         case "llama of 4":
-            shape = {**_SHAPE, "num_key_value_heads": 4}
+            shape = {**base, "num_key_value_heads": 4}
             made = t.LlamaForCausalLM(t.LlamaConfig(**shape, num_hidden_layers=2))
         case "qwen3":
-            shape = {**_SHAPE, "head_dim": 32}
+            shape = {**base, "head_dim": 32}
             made = t.Qwen3ForCausalLM(t.Qwen3Config(**shape, num_hidden_layers=3))
         case "qwen3_moe":
             experts = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 48}
-            shape = {**_SHAPE, **experts, "head_dim": 32, "norm_topk_prob": True}
+            shape = {**base, **experts, "head_dim": 32, "norm_topk_prob": True}
             made = t.Qwen3MoeForCausalLM(t.Qwen3MoeConfig(**shape, num_hidden_layers=3))
         case "gemma3":
             windows = ["sliding_attention", "sliding_attention", "full_attention"]
             config = t.Gemma3TextConfig(
-                **_SHAPE,
+                **base,
                 num_hidden_layers=3,
                 head_dim=16,
                 query_pre_attn_scalar=16,
@@ -83,7 +84,7 @@ def tiny_model(kind: str) -> Any:
             made = t.Gemma3ForCausalLM(config)
         case "qwen3_5":
             config = t.Qwen3_5TextConfig(
-                **_SHAPE,
+                **base,
                 num_hidden_layers=4,
                 head_dim=32,
                 linear_num_key_heads=2,
