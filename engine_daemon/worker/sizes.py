@@ -14,7 +14,7 @@ _UNITS: Final = 4
 _ROW_COPIES: Final = 3
 """Tensors of one layer's width, between its layers and of its heads that a forward holds at once;
 copies of a row of logits in fp32."""
-_LINEAR_COPIES: Final = 12
+_LINEAR_COPIES: Final = 18
 """Tensors in fp32, as wide as keys or values, that linear attention over a whole chunk holds."""
 _SLICE_BYTES: Final = 64 * 2**20
 """What scoring a prompt copies to fp32 at a time."""
