@@ -5,19 +5,27 @@ Knows how a converted folder is filled and named; where it comes from is the cal
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
 from engine_daemon.errors import Exit, InspectError
-from engine_daemon.model_store import models_folder
+from engine_daemon.model_store import MANIFEST, models_folder
 from engine_daemon.worker.backends.base import ProgressFn
 from engine_daemon.worker.building import build_once, check_room
 from engine_daemon.worker.checkpoint import refuse
 
 LAYOUT: Final = 1
 """Raised when the way of converting changes: older conversions are then made anew."""
+_TYPES: Final = "gguf-types.json"
+"""In the folder: what the tensors were, where it was converted by a version that noted it."""
+_FLOATS: Final = ("F32", "F16", "BF16", "F64")
+_A_NUMBER: Final = 12
+"""Bytes a number of the tensor that is just converted takes: in fp32, in bf16, and what is in
+between."""
 _SAMPLES: Final = 64
 _SAMPLE_BYTES: Final = 64 * 1024
 
@@ -57,13 +65,18 @@ def fingerprint(path: Path) -> str:
 
 def fill_from_gguf(source: Path, folder: Path, progress: ProgressFn) -> None:
     """Write safetensors, configuration, tokenizer and chat template into `folder`."""
-    size = _whole_size(source)
+    size, tensors = _whole(source)
     progress("convert", 0, size)
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
+    from engine_daemon.worker.fitting import Need, check_memory
     from engine_daemon.worker.loading import loading_progress
+    from engine_daemon.worker.placement import Place
 
+    numbers = [math.prod(it.shape) for it in tensors]
+    need = Need(2 * sum(numbers), _A_NUMBER * max(numbers, default=0))
+    check_memory("bf16", {"bf16": need}, Place((torch.device("cpu"),)))
     onward = _only_onward(progress)
     try:
         with loading_progress(onward, {}, "convert", size), _counted_tensors(onward, size):
@@ -80,6 +93,7 @@ def fill_from_gguf(source: Path, folder: Path, progress: ProgressFn) -> None:
             progress("write", 0, model.num_parameters() * 2)
             model.save_pretrained(folder)
             tokenizer.save_pretrained(folder)
+            (folder / _TYPES).write_text(json.dumps(_types(tensors)))
     except (InspectError, OSError):
         raise
     except Exception as error:  # tokenizers raises bare ones
@@ -128,8 +142,8 @@ def _counted_tensors(progress: ProgressFn, total: int) -> Iterator[None]:
         reader.tqdm = bar
 
 
-def _whole_size(source: Path) -> int:
-    """The file's size, when all of it is there."""
+def _whole(source: Path) -> tuple[int, Sequence[Any]]:
+    """The file's size, when all of it is there, and what it says of each tensor."""
     from transformers.integrations.gguf.reader import GgufHeader
 
     size = source.stat().st_size
@@ -140,7 +154,31 @@ def _whole_size(source: Path) -> int:
         refuse(f"{source} is truncated or no GGUF: {_first_line(error)}", "Download it again")
     if end > size:
         refuse(f"{source} is truncated: it should hold {end} bytes and holds {size}")
-    return size
+    return size, header.tensors
+
+
+def _types(tensors: Sequence[Any]) -> dict[str, int]:
+    """How many tensors there are of each type, by GGUF's own names."""
+    from gguf import GGMLQuantizationType
+
+    return dict(Counter(GGMLQuantizationType(it.ggml_type).name for it in tensors).most_common())
+
+
+def converted_note(folder: Path) -> list[str]:
+    """What to know of a model that was converted: a sentence, or none where it was not."""
+    source = ""
+    types: dict[str, int] = {}
+    with suppress(FileNotFoundError, KeyError, ValueError, TypeError):
+        made = json.loads((folder / MANIFEST).read_bytes())
+        source = str(made["name"]).rpartition(" ")[2]
+        types = json.loads((folder / _TYPES).read_bytes())
+    if not source.endswith(".gguf"):
+        return []
+    blocks = [name for name in types if name not in _FLOATS]
+    if types and not blocks:
+        return [f"{source} is a GGUF in {' and '.join(types)}: its weights are converted to bf16"]
+    kinds = f" ({', '.join(blocks)})" if blocks else ""
+    return [f"{source} is a GGUF: its weights{kinds} are dequantised to bf16"]
 
 
 def _first_line(error: Exception) -> str:

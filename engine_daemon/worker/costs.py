@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine_daemon.protocol.values import Work
+from engine_daemon.worker.sizes import position_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,6 @@ def costs_of(model: Any, layer_kinds: list[str]) -> Costs:
         weight_bytes += int(parameter.nbytes * part)
     heads = config.num_attention_heads
     size = getattr(config, "head_dim", None) or config.hidden_size // heads
-    kv_heads = getattr(config, "num_key_value_heads", None) or heads
     full = layer_kinds.count("full_attention")
     sliding = layer_kinds.count("sliding_attention")
     window = getattr(config, "sliding_window", None)
@@ -76,5 +76,5 @@ def costs_of(model: Any, layer_kinds: list[str]) -> Costs:
         weight_bytes=weight_bytes + head.nbytes,
         attention=full * heads * size,
         windows=((int(window), sliding * heads * size),) if sliding and window else (),
-        position_bytes=full * 2 * kv_heads * size * embedding.itemsize,
+        position_bytes=position_bytes(config, layer_kinds, embedding.itemsize),
     )

@@ -16,6 +16,7 @@ from engine_daemon.protocol.packing import unpack_ints
 from engine_daemon.protocol.pieces import PieceTable
 from engine_daemon.protocol.values import CacheReport, Restored, Sampler, Work
 from engine_daemon.protocol.worker import Move, OpenSession
+from engine_daemon.worker import claims
 from engine_daemon.worker.backends.base import (
     Backend,
     Forward,
@@ -24,6 +25,7 @@ from engine_daemon.worker.backends.base import (
     SessionCache,
 )
 from engine_daemon.worker.budget import Frugal
+from engine_daemon.worker.claims import Claim
 from engine_daemon.worker.kept_rows import KeptRows, PathKey
 from engine_daemon.worker.outcomes import (
     Append,
@@ -54,7 +56,8 @@ class DecodeSession:
     `pending` is the prediction at the end of the sequence, if one exists; `ended` why the last
     step ended it. `watch` are ids whose numbers every distribution tells. `waited_ms` and
     `after_pause` are the driver's, told with the next forward. `scores` are of the prompt, from
-    when it is read to when the driver takes them.
+    when it is read to when the driver takes them. `may_park`: there is room for what the next going
+    back puts aside.
     """
 
     def __init__(self, engine: Engine, order: OpenSession) -> None:
@@ -88,6 +91,7 @@ class DecodeSession:
         self._scoring = PromptScores() if scoring else None
         self.scores: PromptScores | None = None
         self.used_ns = 0
+        self.may_park = True
 
     @property
     def step(self) -> int:
@@ -109,12 +113,23 @@ class DecodeSession:
         """The cache, when it takes part in the budget."""
         return self._cache if isinstance(self._cache, Frugal) else None
 
-    def unread(self) -> int:
-        """Positions the next forward reads, going back not counted."""
+    def claim(self) -> Claim:
+        """What the next forward takes. Right after a move a row may make it needless."""
         if self._recall and self._engine.rows.get(self._key.key) is not None:
-            return 0
-        left = max(0, len(self.path) - self._held)
-        return min(left, CHUNK) if self._order.cache_mode == "kv" else left
+            return Claim()
+        made = self._claim(len(self.path), scored=self._scoring is not None)
+        aside = claims.aside(self._cache, self.path[:-1]) if self._moved else 0
+        return replace(made, aside=aside)
+
+    def claim_row(self, ids: list[int]) -> Claim:
+        """What `make_row` takes."""
+        path = self.prompt + ids
+        aside = claims.aside(self._cache, path[:-1])
+        return replace(self._claim(len(path)), positions=len(path), aside=aside)
+
+    def _claim(self, length: int, *, scored: bool = False) -> Claim:
+        chunk = CHUNK if self._order.cache_mode == "kv" else None
+        return claims.reading(self._engine.backend, self._held, length, chunk, scored=scored)
 
     @property
     def reading(self) -> int | None:
@@ -168,7 +183,7 @@ class DecodeSession:
         self.prepare()
         assert self._cache is not None
         self._moved = True
-        back = self._cache.go_back(path[:-1])
+        back = self._cache.go_back(path[:-1], park=self.may_park)
         forward, read = self._engine.backend.forward, Reading()
         at = back.position
         while size := self._size_of_chunk(len(path) - at):
@@ -239,7 +254,7 @@ class DecodeSession:
         self.prepare()
         assert self._cache is not None
         started = time.monotonic_ns()
-        back = self._cache.go_back(self.path[:-1])
+        back = self._cache.go_back(self.path[:-1], park=self.may_park)
         self._held = back.position
         if back.method is not None:
             replayed = len(self.path) - back.position - self._unread

@@ -20,6 +20,7 @@ from engine_daemon.worker.tails import (
     moved,
     snapshot_of,
     storage_bytes,
+    tensors_in,
 )
 
 
@@ -47,6 +48,7 @@ class GoesBack:
         self._position_bytes = position_bytes
         self._snapshot_at: int | None = None
         self._lost = False
+        self._put_aside = False
 
     def _stateful(self) -> dict[int, object]:
         """Layers that cannot be cropped, by their number."""
@@ -67,9 +69,9 @@ class GoesBack:
             return
         with torch.inference_mode():
             self.snapshots.add(snapshot_of(self._stateful(), self.ids))
-        self._snapshot_at = self.tokens
+        self._snapshot_at, self._put_aside = self.tokens, True
 
-    def go_back(self, ids: Sequence[int]) -> Back:
+    def go_back(self, ids: Sequence[int], *, park: bool = True) -> Back:
         """See `backends.base.SessionCache`. Growing layers are cropped; for the others the nearest
         snapshot is taken."""
         same = common(self.ids, ids)
@@ -78,13 +80,16 @@ class GoesBack:
             self.ids, self.tokens = self.ids[:same], same
             return Back(same, "crop" if touched else None)
         with torch.inference_mode():
-            return self._go_back(list(ids), same)
+            return self._go_back(list(ids), same, park)
 
-    def _go_back(self, ids: list[int], same: int) -> Back:
+    def _go_back(self, ids: list[int], same: int, park: bool) -> Back:
         held, stateful, growing = self.tokens, self._stateful(), self.layers.growing()
         left = same < held
-        if left:
+        if left and park:
             self._park(same, stateful)
+        if left:
+            for layer in growing:
+                layer.keep_first(same)
         reach = self._unpark(ids, same) if growing else len(ids)
         at, method = reach, "crop"
         if stateful and (left or reach > held):
@@ -116,8 +121,21 @@ class GoesBack:
         parked = [tail for tail in self.tails if tail.moved]
         while sum(tail.bytes for tail in parked) > MOST_HOST_BYTES:
             self.tails.remove(parked.pop(0))
-        for layer in self.layers.growing():
-            layer.keep_first(start)
+        self._put_aside = True
+
+    def parking(self, ids: Sequence[int]) -> int:
+        """Bytes that going back to `ids` puts aside."""
+        same = common(self.ids, ids)
+        if self.mode == "none" or same >= self.tokens:
+            return 0
+        states = {id(t): t.nbytes for x in self._stateful().values() for t in tensors_in(x)}
+        growing = sum(layer.position_bytes for layer in self.layers.growing())
+        return int(growing * (self.tokens - same) + sum(states.values()))
+
+    def has_put_aside(self) -> bool:
+        """True once after a tail or a snapshot was made."""
+        grown, self._put_aside = self._put_aside, False
+        return grown
 
     def _unpark(self, ids: list[int], held: int) -> int:
         """Append from tails what follows the first `held` of `ids`; positions held then."""
@@ -173,11 +191,21 @@ class GoesBack:
         tails = sum(tail.bytes for tail in self.tails if not tail.moved)
         return storage_bytes(list(self._tensors())) + self.snapshots.bytes + tails
 
-    def need(self, more: int) -> int:
-        """Bytes that reading `more` positions takes on top of what is held."""
+    def need(self, positions: int) -> int:
+        """Bytes that holding `positions` in all takes on top of what is held."""
         if self.mode == "none":
             return 0
         first = next(iter(self.layers.growing()), None)
         if first is not None and not first.is_initialized:
-            return self._position_bytes * int(first.wanted(more))
-        return int(self.layers.growth(self.tokens + more))
+            return self._position_bytes * int(first.wanted(positions))
+        return int(self.layers.growth(positions))
+
+    def fitting(self, room: int) -> int | None:
+        """Positions that buffers grown by `room` bytes can hold; None without growing layers."""
+        layers = list(self.layers.growing())
+        position = sum(layer.position_bytes for layer in layers) or self._position_bytes
+        if self.mode == "none" or not position:
+            return None
+        buffers = [layer.position_bytes * layer.capacity for layer in layers]
+        # While they grow, one layer after the other has its old buffers as well.
+        return int(max(0, sum(buffers) + room - max(buffers, default=0)) // position)

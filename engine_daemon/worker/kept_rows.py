@@ -11,9 +11,19 @@ from typing import Final
 
 from engine_daemon.protocol.packing import pack_ints
 from engine_daemon.worker.backends.base import Distribution
+from engine_daemon.worker.host_memory import Present
 
 DEFAULT_BYTES: Final = 512 * 1024 * 1024
+_SHARE: Final = 10
+"""Of host memory that is free, one part in so many, where that is less."""
 Key = tuple[str, bytes]
+
+
+def rows_limit(asked: int | None, found: Present | None) -> int:
+    """Bytes that rows may take: as asked, else so much that a small machine has some left."""
+    if asked is not None:
+        return asked
+    return DEFAULT_BYTES if found is None else min(DEFAULT_BYTES, found.bytes // _SHARE)
 
 
 class PathKey:

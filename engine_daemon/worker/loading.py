@@ -10,7 +10,9 @@ from typing import Any, Final
 
 import torch
 import transformers
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.cache_utils import get_layer_types_and_kwargs
 from transformers.distributed import DistributedConfig
 from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING
 from transformers.utils import logging as hf_logging
@@ -20,6 +22,7 @@ from engine_daemon.protocol.worker import EngineOptions
 from engine_daemon.worker.backends.base import ProgressFn
 from engine_daemon.worker.checkpoint import Checkpoint, refuse
 from engine_daemon.worker.dividing import check_divides
+from engine_daemon.worker.fitting import Need, check_memory
 from engine_daemon.worker.fp8 import (
     Shapes,
     check_blocks,
@@ -28,12 +31,15 @@ from engine_daemon.worker.fp8 import (
     stored_fp8,
     why_dequantise,
 )
-from engine_daemon.worker.placement import Place, check_memory
+from engine_daemon.worker.memory import is_short, told_short
+from engine_daemon.worker.placement import Place
+from engine_daemon.worker.sizes import beside_weights
 
 DTYPES: Final = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 _LAYER: Final = re.compile(r"(.*?)\.(\d+)\.")
 """A weight's name up to its layer, and the layer's number."""
 _ELSEWHERE: Final = re.compile(r"[^.!?]*\b(?:above|below)\b[^.!?]*[.!?]?")
+_HOST: Final = torch.device("cpu")
 _CAUSAL: Final = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 
 
@@ -51,7 +57,12 @@ def check_model(checkpoint: Checkpoint, options: EngineOptions, place: Place) ->
     block = stored_fp8(checkpoint.config)
     if block is not None and (place.world > 1 or why_dequantise(place.device, options.dtype)):
         check_blocks(shapes, block, place.world)
-    check_memory(_need(checkpoint, shapes, config, options, place), place)
+    check_memory(
+        dtype_word(_target_dtype(options, config)),
+        needs_of(checkpoint, config, options, place, shapes),
+        place,
+        lambda ranks: _divides(config, ranks),
+    )
     return config
 
 
@@ -70,7 +81,7 @@ def load_model(
     progress_of = loading_progress(
         progress, sizes, "load", checkpoint.size, shard_stages(checkpoint)
     )
-    with _plain_errors(checkpoint), progress_of:
+    with _plain_errors(checkpoint, place.device), progress_of:
         model, info = AutoModelForCausalLM.from_pretrained(
             str(checkpoint.folder),
             config=config,
@@ -144,16 +155,32 @@ def _loaded_shapes(checkpoint: Checkpoint, config: Any) -> Shapes:
     return {n: found for n, found in shapes.items() if not any(p.search(n) for p in left)}
 
 
-def _need(
-    checkpoint: Checkpoint, shapes: Shapes, config: Any, options: EngineOptions, place: Place
-) -> int:
-    """Bytes of the weights in memory."""
-    dtype = _target_dtype(options, config)
+def needs_of(
+    checkpoint: Checkpoint, config: Any, options: EngineOptions, place: Place, shapes: Shapes
+) -> dict[str, Need]:
+    """What the model needs by dtype: the one it is to be loaded in, then the others."""
+    text = config.get_text_config(decoder=True)
+    kinds = get_layer_types_and_kwargs(text)[0]
+    stored, target = _stored_dtype(config), _target_dtype(options, config)
     size = sum(x.tensors[n] for x in checkpoint.shards for n in x.tensors if n in shapes)
-    if stored_fp8(checkpoint.config) is not None:
-        stays = not why_dequantise(place.device, options.dtype)
-        return size if stays else dequantised_bytes(shapes, dtype.itemsize)
-    return size * dtype.itemsize // max(1, _stored_dtype(config).itemsize)
+    fp8 = stored_fp8(checkpoint.config) is not None
+    needs: dict[str, Need] = {}
+    for word, dtype in ((dtype_word(target), target), *DTYPES.items()):
+        asked = options.dtype if dtype is target else word
+        weights = size * dtype.itemsize // max(1, stored.itemsize)
+        if fp8:
+            stays = not why_dequantise(place.device, asked)
+            weights = size if stays else dequantised_bytes(shapes, dtype.itemsize)
+        needs.setdefault(word, Need(weights, beside_weights(text, kinds, dtype.itemsize)))
+    return needs
+
+
+def _divides(config: Any, ranks: int) -> bool:
+    try:
+        check_divides(config.get_text_config(decoder=True), ranks)
+    except InspectError:
+        return False
+    return True
 
 
 def _check_complete(checkpoint: Checkpoint, info: dict[str, Any]) -> None:
@@ -197,18 +224,21 @@ def _in_a_line(error: Exception) -> str:
 
 
 @contextmanager
-def _plain_errors(checkpoint: Checkpoint) -> Iterator[None]:
-    """What the libraries raise while loading, as errors of ours."""
+def _plain_errors(checkpoint: Checkpoint, device: torch.device = _HOST) -> Iterator[None]:
+    """What the libraries raise while loading to `device`, as errors of ours."""
     try:
         yield
-    except torch.OutOfMemoryError as error:
-        raise InspectError(
-            "the device ran out of memory while loading",
-            "Use another device, a smaller --dtype or a smaller model",
-            exit_code=Exit.MODEL,
-            code="no_memory",
-        ) from error
-    except (ValueError, KeyError, OSError, RuntimeError, ImportError, TypeError) as error:
+    except (
+        *(ValueError, KeyError, OSError, RuntimeError, ImportError, TypeError, MemoryError),
+        SafetensorError,
+    ) as error:
+        if is_short(error):
+            raise InspectError(
+                f"memory ran out while the model was loaded: {told_short(error, device)}",
+                "Use another device, a smaller --dtype or a smaller model",
+                exit_code=Exit.MODEL,
+                code="no_memory",
+            ) from error
         raise InspectError(
             f"{checkpoint.folder} cannot be loaded: {_in_a_line(error)}",
             f"Check that transformers {transformers.__version__}, which is installed, supports it",

@@ -37,11 +37,12 @@ from engine_daemon.protocol.worker import (
     SumWeights,
     WeightsSummed,
 )
+from engine_daemon.worker import host_memory
 from engine_daemon.worker.backends import make_backend
 from engine_daemon.worker.backends.base import Backend, ChecksTokenizer, HasWeights
 from engine_daemon.worker.budget import limit_of
 from engine_daemon.worker.decode import Engine
-from engine_daemon.worker.kept_rows import KeptRows
+from engine_daemon.worker.kept_rows import KeptRows, rows_limit
 from engine_daemon.worker.ranks.leader import Leader
 from engine_daemon.worker.ranks.wire import Channel, Order, give_up
 from engine_daemon.worker.telling import one_line
@@ -228,9 +229,8 @@ def load(link: Link, leader: Leader | None = None) -> Engine:
             notes=loaded.notes,
         )
     )
-    return Engine(
-        backend, loaded, table, KeptRows(options.rows_bytes), limit_of(options.cache_bytes, backend)
-    )
+    rows = KeptRows(rows_limit(options.rows_bytes, host_memory.present()))
+    return Engine(backend, loaded, table, rows, limit_of(options.cache_bytes, backend))
 
 
 def serve(link: Link, engine: Engine) -> None:

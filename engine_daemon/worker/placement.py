@@ -1,6 +1,6 @@
-"""Where a model is put: one device a rank, how much is free there, and what is refused for it.
+"""Where a model is put: one device a rank, and how much is free there.
 
-Knows devices and sizes of a checkpoint; loads nothing.
+Knows devices; loads nothing.
 """
 
 from dataclasses import dataclass
@@ -10,6 +10,7 @@ import torch
 
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.protocol.worker import EngineOptions
+from engine_daemon.worker.memory import free_bytes, glance
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,43 +67,13 @@ def choose_place(options: EngineOptions) -> Place:
 
 
 def _most_free(found: int) -> list[int]:
-    return sorted(range(found), key=lambda i: torch.cuda.mem_get_info(i)[0], reverse=True)
+    glances = {i: glance(torch.device("cuda", i)) for i in range(found)}
+    free = {i: 0 if it is None else it.bytes for i, it in glances.items()}
+    return sorted(free, key=lambda i: free[i], reverse=True)
 
 
 def _refuse(message: str, hint: str) -> NoReturn:
     raise InspectError(message, hint, exit_code=Exit.MODEL, code="device")
-
-
-def check_memory(need: int, place: Place) -> None:
-    """InspectError (exit 3) when `need` bytes, shared out to the ranks, do not fit."""
-    if place.device.type == "cpu":
-        frees, share = {"cpu": free_bytes(place.device)}, need
-    else:
-        frees = {str(device): free_bytes(device) for device in place.devices}
-        share = need // place.world
-    known = {name: free for name, free in frees.items() if free is not None}
-    if all(share <= free for free in known.values()):
-        return
-    each = "" if place.world == 1 or place.device.type == "cpu" else " on each device"
-    have = ", ".join(f"{name} has {free / 1e9:.1f} GB free" for name, free in known.items())
-    raise InspectError(
-        f"the model needs {share / 1e9:.1f} GB{each} and {have}",
-        "Use another device, a smaller --dtype or a smaller model",
-        exit_code=Exit.MODEL,
-        code="no_memory",
-    )
-
-
-def free_bytes(device: torch.device) -> int | None:
-    """Memory that can be had on the device; None where nobody says."""
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    try:
-        with open("/proc/meminfo", encoding="ascii") as file:
-            fields = dict(line.split(":", 1) for line in file)
-        return int(fields["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError, ValueError):
-        return None
 
 
 def device_bytes(device: torch.device) -> tuple[int | None, int | None]:

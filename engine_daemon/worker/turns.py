@@ -35,6 +35,7 @@ from engine_daemon.protocol.worker import (
 from engine_daemon.worker import told
 from engine_daemon.worker.breakpoints import Breakpoints
 from engine_daemon.worker.budget import Why, make_room
+from engine_daemon.worker.claims import Claim, scratch
 from engine_daemon.worker.decode import DecodeSession, Engine
 from engine_daemon.worker.prefill import Chunk
 from engine_daemon.worker.row_reads import gone, read_row
@@ -191,6 +192,7 @@ class Turns:
 
     def _make_row(self, seat: Seat, order: MakeRow) -> None:
         ids = unpack_ints("I", order.ids)
+        self._make_room(seat, seat.session.claim_row(ids))
         restored = seat.session.make_row(ids)
         self._telling.tell(seat, told.recomputed(order.branch, len(ids), restored, order.cause))
 
@@ -280,13 +282,14 @@ class Turns:
         """One forward without a cache. A failure drops those that are left."""
         left, seat.measures = seat.measures, deque()
         length = left.popleft()
+        self._make_room(seat, Claim(scratch=scratch(self._engine.backend, length)))
         ms = seat.session.measure_naive(length)
         seat.measures = left
         event = told.naive(seat.session, length, ms, len(left), seat.measures_cause)
         self._telling.tell(seat, event)
 
     def _forward(self, seat: Seat) -> None:
-        self._make_room(seat)
+        self._make_room(seat, seat.session.claim())
         made = seat.forward()
         cause, session = seat.cause(), seat.session
         if isinstance(made, Chunk):
@@ -331,14 +334,15 @@ class Turns:
         else:
             self._stop_at_goal(seat)
 
-    def _make_room(self, wanting: Seat) -> None:
+    def _make_room(self, wanting: Seat, claim: Claim) -> None:
         """Others give way before this session's cache grows."""
         wanting.session.prepare()
         seats = list(self._seats.values())
         seat_of = {id(seat.session): seat for seat in seats}
-        make_room(
+        wanting.session.may_park = make_room(
             self._engine.cache_bytes,
             wanting.session,
+            claim,
             [seat.session for seat in seats],
             [seat.session for seat in seats if seat.run is None and not seat.opening],
             lambda member, size, why: self._released(seat_of[id(member)], size, why),

@@ -13,7 +13,7 @@ from engine_daemon.protocol.worker import EngineOptions
 from engine_daemon.worker import models
 
 VOCABULARY = 128
-KINDS = ("llama", "qwen3", "gemma3", "qwen3_5")
+KINDS = ("llama", "qwen3", "qwen3_moe", "gemma3", "qwen3_5")
 _SHAPE: dict[str, Any] = {
     "vocab_size": VOCABULARY,
     "hidden_size": 64,
@@ -51,25 +51,30 @@ def save_tokenizer(folder: Path) -> None:
     Tokenizer(WordLevel(words, unk_token="w0")).save(str(folder / "tokenizer.json"))
 
 
-def tiny_model(kind: str) -> Any:
-    """A model of random weights, fp32, always the same."""
+def tiny_model(kind: str, **changes: Any) -> Any:
+    """A model of random weights, fp32, always the same; `changes` of its configuration."""
     import torch
     import transformers as t
 
     torch.manual_seed(7)
+    base = _SHAPE | changes
     match kind:
         case "llama":
-            made = t.LlamaForCausalLM(t.LlamaConfig(**_SHAPE, num_hidden_layers=3))
+            made = t.LlamaForCausalLM(t.LlamaConfig(**base, num_hidden_layers=3))
         case "llama of 4":
-            shape = {**_SHAPE, "num_key_value_heads": 4}
+            shape = {**base, "num_key_value_heads": 4}
             made = t.LlamaForCausalLM(t.LlamaConfig(**shape, num_hidden_layers=2))
         case "qwen3":
-            shape = {**_SHAPE, "head_dim": 32}
+            shape = {**base, "head_dim": 32}
             made = t.Qwen3ForCausalLM(t.Qwen3Config(**shape, num_hidden_layers=3))
+        case "qwen3_moe":
+            experts = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 48}
+            shape = {**base, **experts, "head_dim": 32, "norm_topk_prob": True}
+            made = t.Qwen3MoeForCausalLM(t.Qwen3MoeConfig(**shape, num_hidden_layers=3))
         case "gemma3":
             windows = ["sliding_attention", "sliding_attention", "full_attention"]
             config = t.Gemma3TextConfig(
-                **_SHAPE,
+                **base,
                 num_hidden_layers=3,
                 head_dim=16,
                 query_pre_attn_scalar=16,
@@ -79,7 +84,7 @@ def tiny_model(kind: str) -> Any:
             made = t.Gemma3ForCausalLM(config)
         case "qwen3_5":
             config = t.Qwen3_5TextConfig(
-                **_SHAPE,
+                **base,
                 num_hidden_layers=4,
                 head_dim=32,
                 linear_num_key_heads=2,
@@ -111,14 +116,17 @@ def edit_config(folder: Path, **changes: object) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
-def save_tiny_gguf(path: Path) -> Path:
-    """A llama of two layers in GGUF, fp32, with a byte-level tokenizer and a chat template."""
+def save_tiny_gguf(path: Path, kind: str = "F32") -> Path:
+    """A llama of two layers in GGUF, fp32 or quantised, with a byte-level tokenizer and a
+    chat template."""
     import gguf
+    import gguf.quants
     import numpy as np
     from tokenizers.pre_tokenizers import ByteLevel
 
     tokens = ["<|a|>", "<|b|>", "<|c|>", *sorted(ByteLevel.alphabet()), "ab"]
-    width, heads, ffn = 32, 2, 48
+    width, heads, ffn = 32, 2, 48 if kind == "F32" else 64
+    stored = gguf.GGMLQuantizationType[kind]
     random = np.random.default_rng(3)
     writer = gguf.GGUFWriter(str(path), "llama")
     writer.add_block_count(2)
@@ -143,7 +151,11 @@ def save_tiny_gguf(path: Path) -> Path:
 
     def add(name: str, *shape: int) -> None:
         weights = random.normal(0, 0.1, shape) if len(shape) > 1 else np.ones(shape)
-        writer.add_tensor(name, weights.astype(np.float32))
+        weights = weights.astype(np.float32)
+        if kind == "F32" or len(shape) == 1:
+            writer.add_tensor(name, weights)
+        else:
+            writer.add_tensor(name, gguf.quants.quantize(weights, stored), raw_dtype=stored)
 
     add("token_embd.weight", len(tokens), width)
     add("output_norm.weight", width)
@@ -160,3 +172,50 @@ def save_tiny_gguf(path: Path) -> Path:
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def save_sparse(folder: Path, layers: int, width: int) -> Path:
+    """A llama of any size in bf16, its weights zeros that take no room on disk."""
+    import struct
+
+    import torch
+    import transformers as t
+
+    shape = {**_SHAPE, "hidden_size": width, "intermediate_size": 4 * width}
+    config = t.LlamaConfig(**shape, num_hidden_layers=layers, dtype=torch.bfloat16)
+    config.architectures = ["LlamaForCausalLM"]
+    config.save_pretrained(folder)
+    save_tokenizer(folder)
+    heads, groups = width, width * config.num_key_value_heads // config.num_attention_heads
+    kinds = {
+        "self_attn.q_proj": [heads, width],
+        "self_attn.k_proj": [groups, width],
+        "self_attn.v_proj": [groups, width],
+        "self_attn.o_proj": [width, heads],
+        "mlp.gate_proj": [4 * width, width],
+        "mlp.up_proj": [4 * width, width],
+        "mlp.down_proj": [width, 4 * width],
+        "input_layernorm": [width],
+        "post_attention_layernorm": [width],
+    }
+    shapes = {
+        f"model.layers.{i}.{name}.weight": shape
+        for i in range(layers)
+        for name, shape in kinds.items()
+    }
+    shapes |= {
+        "model.embed_tokens.weight": [VOCABULARY, width],
+        "lm_head.weight": [VOCABULARY, width],
+        "model.norm.weight": [width],
+    }
+    header: dict[str, Any] = {}
+    end = 0
+    for name, dims in shapes.items():
+        size = 2 * dims[0] * (dims[1] if len(dims) > 1 else 1)
+        header[name] = {"dtype": "BF16", "shape": dims, "data_offsets": [end, end + size]}
+        end += size
+    raw = json.dumps(header).encode()
+    with (folder / "model.safetensors").open("wb") as file:
+        file.write(struct.pack("<Q", len(raw)) + raw)
+        file.truncate(8 + len(raw) + end)
+    return folder

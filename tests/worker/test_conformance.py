@@ -1,6 +1,6 @@
 """What every backend must be like, one suite for all that are registered.
 
-`hf` runs a tiny random Llama made here, where torch is installed.
+`hf` runs tiny random models made here, one a kind of cache, where torch is installed.
 """
 
 import importlib.util
@@ -20,6 +20,7 @@ from engine_daemon.worker.backends.base import Backend, Distribution, Loaded, Re
 from engine_daemon.worker.decode import DecodeSession, Engine
 from engine_daemon.worker.outcomes import Append
 from engine_daemon.worker.reference_sampling import filtered
+from tests.worker.checkpoints import KINDS, tiny_model
 from tests.worker.conftest import opening
 
 PROMPT = [65, 66, 67, 68, 66]
@@ -68,29 +69,16 @@ SAMPLERS = [
 ]
 
 
-def _tiny_llama(folder: Path) -> str:
+def _tiny(folder: Path, kind: str) -> str:
     """A random checkpoint with peaked rows; ids 7 and 8 always tie."""
     import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
 
-    torch.manual_seed(0)
     torch.set_num_threads(1)
-    config = LlamaConfig(
-        vocab_size=TINY_VOCABULARY,
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=256,
-        bos_token_id=1,
-        eos_token_id=2,
-        tie_word_embeddings=False,
-    )
-    model = LlamaForCausalLM(config)
+    model = tiny_model(kind, vocab_size=TINY_VOCABULARY, max_position_embeddings=256)
     with torch.no_grad():
-        model.lm_head.weight.mul_(25.0)
-        model.lm_head.weight[8] = model.lm_head.weight[7]
+        head = model.get_output_embeddings().weight
+        head.mul_(25.0 if head is not model.get_input_embeddings().weight else 4.0)
+        head[8] = head[7]
     model.save_pretrained(folder)
     words = {f"w{i}": i for i in range(TINY_VOCABULARY)}
     tokenizer = {
@@ -102,16 +90,22 @@ def _tiny_llama(folder: Path) -> str:
     return str(folder)
 
 
-@pytest.fixture(scope="module", params=sorted(BACKENDS))
+CASES = [
+    (name, kind) for name in sorted(BACKENDS) for kind in (KINDS if name == "hf" else ("built in",))
+]
+"""Every backend, and of what runs here every kind of cache."""
+
+
+@pytest.fixture(scope="module", params=CASES, ids="-".join)
 def case(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Case]:
-    name: str = request.param
+    name, kind = request.param
     needed = NEEDS.get(name)
     if needed is not None and importlib.util.find_spec(needed) is None:
         pytest.skip(f"{needed} is not installed")
     model = (
-        _tiny_llama(tmp_path_factory.mktemp("tiny"))
+        _tiny(tmp_path_factory.mktemp("tiny"), kind)
         if name == "hf"
         else "scripted:rate=0,vocab=600"
     )

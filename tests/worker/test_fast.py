@@ -52,7 +52,8 @@ def only_linear(model: Any) -> str:
 @pytest.mark.parametrize("kind", KINDS)
 def test_packed_weights_give_the_same_bits(kind: str) -> None:
     plain, packed = tiny_model(kind).bfloat16(), tiny_model(kind).bfloat16()
-    assert "packed+joined" in only_linear(packed)
+    path = "packed" if kind == "qwen3_moe" else "packed+joined"  # it has experts where others join
+    assert path in only_linear(packed)
     for ours, theirs in zip(rows_of(packed, PROMPT, 12), rows_of(plain, PROMPT, 12), strict=True):
         assert torch.equal(ours, theirs)
 

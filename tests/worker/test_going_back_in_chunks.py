@@ -117,4 +117,4 @@ def test_the_snapshot_at_the_prompts_end_is_taken_whatever_is_left_for_the_last_
 def test_a_chunk_is_what_the_next_forward_needs_room_for(engines: dict[str, Engine]) -> None:
     walk = Walker(engines["llama"], "llama")
     walk.session.give_back()
-    assert walk.session.unread() == SMALL
+    assert walk.session.claim().positions == SMALL

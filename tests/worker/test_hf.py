@@ -168,6 +168,25 @@ def test_a_failed_forward_leaves_the_cache_usable_or_says_so(
             backend.forward([5], cache)
 
 
+@pytest.mark.skipif(not hasattr(torch, "AcceleratorError"), reason="an older torch")
+@pytest.mark.parametrize(
+    ("said", "ends"),
+    [("CUDA error: device-side assert triggered", True), ("CUDA error: out of memory", False)],
+)
+def test_an_error_of_the_device_itself_ends_the_engine(
+    folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch, said: str, ends: bool
+) -> None:
+    """Nothing runs on it any more; a new process can begin anew."""
+    backend, _ = load(folders["llama"])
+
+    def fail(*_: object, **__: object) -> None:
+        raise torch.AcceleratorError(said)
+
+    monkeypatch.setattr(backend, "_logits", fail)
+    with pytest.raises(SystemExit if ends else InspectError, match=r"device is lost|more memory"):
+        backend.forward(PROMPT, backend.new_cache("kv"))
+
+
 def test_what_is_loaded(folders: dict[str, Path]) -> None:
     backend, loaded = load(folders["qwen3_5"])
     model = loaded.model

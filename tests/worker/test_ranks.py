@@ -39,6 +39,7 @@ from engine_daemon.protocol.worker import (
     WeightsSummed,
 )
 from engine_daemon.tokens.builtin import BuiltinTokenizer
+from engine_daemon.worker.backends.base import NoMemoryError
 from engine_daemon.worker.ranks import wire
 from engine_daemon.worker.ranks.leader import Leader
 from tests.worker.checkpoints import VOCABULARY, quiet, save_tiny
@@ -294,13 +295,11 @@ def test_what_the_others_reply_is_heard(tmp_path: Path) -> None:
     assert (raised.value.message, raised.value.code) == ("rank 2: the device is full", "no_memory")
     assert leader.loaded_bytes() == 55
     one.send(wire.Reserved())
-    two.send(wire.Reserved(problem="no room"))
-    with pytest.raises(InspectError) as raised:
-        leader.reserve(leader.new_cache("kv"), 512)
-    assert (raised.value.message, raised.value.code) == (
-        "rank 2 is out of memory: no room",
-        "no_memory",
-    )
+    two.send(wire.Reserved(problem="no room", free_bytes=3))
+    with pytest.raises(NoMemoryError) as short:
+        leader.reserve(leader.new_cache("kv"), 512, 9)
+    assert (short.value.message, short.value.code) == ("rank 2: no room", "no_memory")
+    assert (short.value.need_bytes, short.value.have_bytes) == (9, 3)
     number = leader.read(1, [4, 5], all_rows=False)
     for channel, ms in ((one, 1.5), (two, 2.5)):
         channel.send(wire.Done(number=number, ms=ms, device_used_bytes=3, device_total_bytes=10))

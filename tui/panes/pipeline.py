@@ -10,12 +10,13 @@ from rich.segment import Segment
 
 from engine_daemon.protocol.events import Predicted
 from tui.panes.base import Line, Pane, empty, spread
-from tui.text import DASH, SafeText, millis, width
+from tui.text import DASH, SafeText, clip, millis, show_text, width
 from tui.view import Detail
 
 _ARROW = " ─▶ "
 _FAST = "fast engine  "
-"""Shown where the engine path is not plain and there is room; zoomed, the path itself."""
+"""Shown where the engine path is not plain and there is room; zoomed, the path itself, and how the
+model was loaded."""
 
 
 class PipelinePane(Pane):
@@ -102,7 +103,12 @@ class PipelinePane(Pane):
         predicted = detail.predicted
         words = f"{predicted.phase}: {predicted.processed:,} positions read, ".replace(",", " ")
         words = f"{words}{predicted.position} before this one{self._path()}{_ranks(predicted)}"
-        return [[Segment(words, self.palette.muted)]]
+        started = self.view.columns.engine
+        notes = [] if started is None else started.notes
+        return [
+            [Segment(clip(SafeText(text), columns), self.palette.muted)]
+            for text in (words, *map(show_text, notes))
+        ]
 
     def _path(self) -> str:
         """What the engine computes with, when it is not simply the model."""

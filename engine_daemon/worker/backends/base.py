@@ -117,10 +117,10 @@ class SessionCache(Protocol):
         """Bytes and positions, from the real tensors."""
         ...
 
-    def go_back(self, ids: Sequence[int]) -> Back:
+    def go_back(self, ids: Sequence[int], *, park: bool = True) -> Back:
         """Hold the longest beginning of `ids` that can be had without a forward.
 
-        What is held beyond it is put aside, and found again when it is asked for.
+        With `park` what is held beyond it is put aside, and found again when it is asked for.
         """
         ...
 

@@ -24,22 +24,39 @@ from engine_daemon.protocol.pieces import ProbeText
 from engine_daemon.protocol.values import ModelInfo, WeightsFile, Work
 from engine_daemon.protocol.worker import EngineOptions
 from engine_daemon.worker import models
-from engine_daemon.worker.backends.base import Forward, Loaded, ProgressFn, Scored, SessionCache
+from engine_daemon.worker.backends.base import (
+    Forward,
+    Loaded,
+    NoMemoryError,
+    ProgressFn,
+    Scored,
+    SessionCache,
+)
 from engine_daemon.worker.caches import HfCache, build_layers
 from engine_daemon.worker.checkpoint import Checkpoint, check_folder, refuse
+from engine_daemon.worker.convert import converted_note
 from engine_daemon.worker.costs import Costs, costs_of
 from engine_daemon.worker.fast.direct import DirectStep
 from engine_daemon.worker.fast.engine import PLAIN, direct_step, speed_up
+from engine_daemon.worker.fast.graphs import PATH as GRAPHS
+from engine_daemon.worker.fast.graphs import Graphs, graphs_of
 from engine_daemon.worker.fast.linear import named_weights
 from engine_daemon.worker.fp8 import dequantised
 from engine_daemon.worker.loading import check_model, dtype_word, load_model
+from engine_daemon.worker.memory import free_bytes, is_short, told_short, tried_bytes
 from engine_daemon.worker.order import Desk
-from engine_daemon.worker.placement import Place, choose_place, device_bytes, free_bytes
+from engine_daemon.worker.placement import Place, choose_place, device_bytes
 from engine_daemon.worker.probe import RowDistribution
 from engine_daemon.worker.scores import score_rows
+from engine_daemon.worker.sizes import extra_scratch
 from engine_daemon.worker.tokenizer_check import check_tokenizer
 from engine_daemon.worker.verify import verified_files
 from engine_daemon.worker.weights_sum import checksum, local_part
+
+_LOST: tuple[type[Exception], ...] = tuple(
+    filter(None, [getattr(torch, "AcceleratorError", None)])  # not in every torch
+)
+"""What is raised when a GPU's own work failed."""
 
 
 class HfBackend:
@@ -60,6 +77,7 @@ class HfBackend:
         self._parameters = self._weights_bytes = 0
         self._path = PLAIN
         self._direct: DirectStep | None = None
+        self._graphs: Graphs | None = None
         self._last_only: dict[str, int] = {}
         self._snapshot_every: int | None = None
         self._checksum = ""
@@ -99,9 +117,10 @@ class HfBackend:
         self._device = place.device
         self._snapshot_every = options.snapshot_every
         self._model = load_model(checkpoint, options, place, progress)
+        self._notes = converted_note(checkpoint.folder)
         if dequantised(checkpoint, self._model):
             dtype = dtype_word(self._model.dtype)
-            self._notes = [
+            self._notes += [
                 f"no FP8 kernels for {place}: the FP8 weights are dequantised to {dtype}"
             ]
         self._read_shape(options)
@@ -131,6 +150,8 @@ class HfBackend:
     def _speed_up(self) -> None:
         done = [speed_up(self._model, free_bytes(self._device))]
         self._direct, more = direct_step(self._model, self._weights_bytes, free_bytes(self._device))
+        self._graphs = graphs_of(self._model)
+        more += [GRAPHS] if self._graphs is not None else []
         self._path = "+".join([*(part for part in done if part != PLAIN), *more]) or PLAIN
 
     def _warm_up(self) -> None:
@@ -233,9 +254,12 @@ class HfBackend:
             ms = (time.perf_counter_ns() - started) / 1e6
             logprobs, ranks = score_rows(rows, targets or [])
             row = rows[-1] if targets is None else rows[-1].clone()
-        except (RuntimeError, IndexError) as error:
+        except (RuntimeError, IndexError, MemoryError) as error:
+            if isinstance(error, _LOST) and not is_short(error):
+                # Nothing runs on a device after it: the hub starts the engine anew.
+                raise SystemExit(f"the device is lost: {error}") from error
             cache.roll_back()
-            raise _failed(error) from error
+            raise _failed(error, self._device) from error
         except InspectError:
             cache.roll_back()
             raise
@@ -248,11 +272,16 @@ class HfBackend:
     def _logits(self, read: list[int], cache: HfCache, *, last_only: bool) -> Tensor:
         """Logits of the last position, or of all that were read, a row each."""
         keep = self._last_only if last_only else {}
-        direct, held = self._direct, cache.layers
+        direct, graphs, held = self._direct, self._graphs, cache.layers
         with torch.inference_mode():
             if len(read) == 1 and direct is not None and direct.takes(held.layers):
                 held.reserve(cache.tokens + 1)
                 return direct.logits(read[0], held.layers)
+            if len(read) == 1 and graphs is not None and graphs.takes(held.layers):
+                held.reserve(cache.tokens + 1)
+                made = graphs.logits(read[0], held.layers, cache.tokens)
+                if made is not None:
+                    return made
             tensor = torch.tensor([read], dtype=torch.long, device=self._device)
             if cache.mode == "none":
                 out = self._model(input_ids=tensor, use_cache=False, **keep)
@@ -293,22 +322,21 @@ class HfBackend:
         """Memory that this rank can have."""
         return self.place.free_bytes()
 
+    def scratch_bytes(self, positions: int, rows: int) -> int:
+        """See `budget.KnowsScratch`."""
+        return extra_scratch(self._text_config, self._model.dtype.itemsize, positions, rows)
+
     def close(self) -> None:
         """Free everything."""
-        self._model = self._desk = self._costs = self._direct = None
+        self._model = self._desk = self._costs = self._direct = self._graphs = None
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
 
 
-def _failed(error: RuntimeError | IndexError) -> InspectError:
+def _failed(error: Exception, device: torch.device) -> InspectError:
     """What a failed forward means to a person."""
-    text = str(error)
-    line = (text.strip() or type(error).__name__).splitlines()[0][:300]
-    if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in text:
-        return InspectError(
-            f"the device is out of memory: {line}",
-            "Close other sessions, or start with a smaller --max-context",
-            exit_code=Exit.ENGINE,
-            code="no_memory",
-        )
+    if is_short(error):
+        said = f"{told_short(error, device)}; close other sessions, or use a smaller --max-context"
+        return NoMemoryError(said, tried_bytes(error), free_bytes(device))
+    line = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
     return InspectError(f"the forward failed: {line}", exit_code=Exit.ENGINE, code="engine")

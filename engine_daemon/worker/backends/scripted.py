@@ -64,7 +64,7 @@ class ScriptedCache:
             limit_tokens=limit_tokens,
         )
 
-    def go_back(self, ids: Sequence[int]) -> Back:
+    def go_back(self, ids: Sequence[int], *, park: bool = True) -> Back:
         """Forget what differs; the pretended cache can be cropped anywhere."""
         same = common(self.ids, ids)
         touched = same < self.tokens

@@ -20,9 +20,9 @@ from engine_daemon.worker.fast.family import Layer, Norm, Parts, Product
 _BLOCK: Final = 512
 """Positions whose rotations are made at once."""
 _MOST_BLOCKS: Final = 32
-_TRIED: Final = ([1, 3, 2, 0], [2], [1], [3])
+TRIED: Final = ([1, 3, 2, 0], [2], [1], [3])
 """Ids read one after the other when both ways are compared."""
-_TOLERANCE: Final = {torch.float32: 1e-4, torch.bfloat16: 0.1}
+TOLERANCE: Final = {torch.float32: 1e-4, torch.bfloat16: 0.1}
 """How far the logits may be apart, of how far they are spread."""
 
 
@@ -132,7 +132,7 @@ def agrees(direct: DirectStep, model: Any) -> bool:
     """True when a few steps give what the model's own forward gives."""
     with torch.inference_mode():
         ours, theirs = (build_layers(model.config, None) for _ in range(2))
-        for ids in _TRIED:
+        for ids in TRIED:
             tensor = torch.tensor([ids])
             expected = model(input_ids=tensor, cache=theirs, use_cache=True).logits[0, -1:]
             if not direct.takes(ours.layers):
@@ -142,6 +142,6 @@ def agrees(direct: DirectStep, model: Any) -> bool:
             made = direct.logits(ids[0], ours.layers)
             spread = expected.float() - expected.float().mean()
             apart = (made.float() - expected.float()).norm()
-            if not bool(apart <= _TOLERANCE[made.dtype] * spread.norm()):
+            if not bool(apart <= TOLERANCE[made.dtype] * spread.norm()):
                 return False
     return True

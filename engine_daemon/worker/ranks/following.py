@@ -13,6 +13,7 @@ from engine_daemon.protocol.packing import unpack_ints
 from engine_daemon.worker.backends.hf import HfBackend
 from engine_daemon.worker.caches import HfCache
 from engine_daemon.worker.checkpoint import check_folder
+from engine_daemon.worker.memory import free_bytes, told_short
 from engine_daemon.worker.placement import Place, device_bytes
 from engine_daemon.worker.ranks import wire
 from engine_daemon.worker.ranks.meeting import meet
@@ -68,9 +69,9 @@ class Follower:
             case wire.NewCache(cache=number, mode=mode):
                 self._caches[number] = self._backend.new_cache(mode)
             case wire.Reserve(cache=number, positions=positions):
-                self._channel.send(wire.Reserved(problem=self._reserve(number, positions)))
-            case wire.GoBack(cache=number, ids=ids):
-                self._caches[number].go_back(unpack_ints("I", ids))
+                self._channel.send(self._reserve(number, positions))
+            case wire.GoBack(cache=number, ids=ids, park=park):
+                self._caches[number].go_back(unpack_ints("I", ids), park=park)
             case wire.Release(cache=number, what="tail"):
                 self._caches[number].release_tail()
             case wire.Release(cache=number):
@@ -96,11 +97,11 @@ class Follower:
             )
         )
 
-    def _reserve(self, number: int, positions: int) -> str:
-        """What is wrong with it; empty when there is room."""
+    def _reserve(self, number: int, positions: int) -> wire.Reserved:
+        device = self._backend.place.device
         try:
             with torch.inference_mode():
                 self._caches[number].layers.reserve(positions)
         except RuntimeError as error:
-            return str(error).splitlines()[0][:300]
-        return ""
+            return wire.Reserved(problem=told_short(error, device), free_bytes=free_bytes(device))
+        return wire.Reserved()

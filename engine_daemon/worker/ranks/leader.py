@@ -14,6 +14,7 @@ from typing import Final, Literal, TypeVar
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.protocol.packing import pack_ints
 from engine_daemon.protocol.worker import EngineOptions
+from engine_daemon.worker.backends.base import NoMemoryError
 from engine_daemon.worker.ranks import wire
 from engine_daemon.worker.ranks.wire import Channel, GoneError, give_up
 
@@ -97,21 +98,16 @@ class Leader:
         )
         return [reply.ms for reply in replies]
 
-    def reserve(self, cache: int, positions: int) -> None:
-        """Raises InspectError (`no_memory`) when one of the others has no room."""
+    def reserve(self, cache: int, positions: int, need: int) -> None:
+        """Raises NoMemoryError when one of the others has no room for `need` bytes."""
         self._tell(wire.Reserve(cache=cache, positions=positions))
         for rank, reply in enumerate(self._gather(wire.Reserved), 1):
             if reply.problem:
-                raise InspectError(
-                    f"rank {rank} is out of memory: {reply.problem}",
-                    "Close other sessions, or start with a smaller --max-context",
-                    exit_code=Exit.ENGINE,
-                    code="no_memory",
-                )
+                raise NoMemoryError(f"rank {rank}: {reply.problem}", need, reply.free_bytes)
 
-    def go_back(self, cache: int, ids: Sequence[int]) -> None:
+    def go_back(self, cache: int, ids: Sequence[int], *, park: bool) -> None:
         """As `SessionCache.go_back`."""
-        self._tell(wire.GoBack(cache=cache, ids=pack_ints("I", ids)))
+        self._tell(wire.GoBack(cache=cache, ids=pack_ints("I", ids), park=park))
 
     def release(self, cache: int, what: Literal["tail", "snapshot"]) -> None:
         """As `release_tail` and `release_snapshot` of a cache."""

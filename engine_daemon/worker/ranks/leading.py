@@ -6,21 +6,29 @@ Knows the order in which ranks are told; what the operations are stands in `back
 import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 import torch
 
-from engine_daemon.errors import Exit, InspectError
 from engine_daemon.protocol.values import CacheKind, CacheReport
 from engine_daemon.protocol.worker import EngineOptions
-from engine_daemon.worker.backends.base import Back, ProgressFn, Scored, SessionCache
+from engine_daemon.worker.backends.base import (
+    Back,
+    NoMemoryError,
+    ProgressFn,
+    Scored,
+    SessionCache,
+)
 from engine_daemon.worker.backends.hf import HfBackend
 from engine_daemon.worker.caches import HfCache
 from engine_daemon.worker.checkpoint import Checkpoint
+from engine_daemon.worker.memory import free_bytes, told_short
 from engine_daemon.worker.placement import Place
 from engine_daemon.worker.ranks.leader import Leader
 from engine_daemon.worker.ranks.meeting import meet
+
+_HOST: Final = torch.device("cpu")
 
 
 class RankedCache(HfCache):
@@ -41,11 +49,11 @@ class RankedCache(HfCache):
             self._number = self._leader.new_cache(self.mode)
         return self._number
 
-    def go_back(self, ids: Sequence[int]) -> Back:
+    def go_back(self, ids: Sequence[int], *, park: bool = True) -> Back:
         """See `backends.base.SessionCache`."""
-        self._leader.go_back(self.number, ids)
+        self._leader.go_back(self.number, ids, park=park)
         with self._leader.together():
-            return super().go_back(ids)
+            return super().go_back(ids, park=park)
 
     def release_tail(self) -> int:
         """Move the oldest tail to the host, or drop it; bytes of one rank."""
@@ -59,22 +67,20 @@ class RankedCache(HfCache):
         return super().release_snapshot()
 
     def make_room(self, more: int) -> None:
-        """Buffers for `more` positions on every rank, or InspectError (`no_memory`) and no rank is
-        worse off: a rank that finds out in the middle of a forward leaves the others waiting."""
+        """Buffers for `more` positions on every rank, or NoMemoryError and no rank is worse off: a
+        rank that finds out in the middle of a forward leaves the others waiting."""
         positions = self.tokens + more
-        if self.mode == "none" or not self.layers.growth(positions):
+        need = 0 if self.mode == "none" else self.layers.growth(positions)
+        if not need:
             return
-        self._leader.reserve(self.number, positions)
+        self._leader.reserve(self.number, positions, need)
         try:
             with torch.inference_mode():
                 self.layers.reserve(positions)
         except RuntimeError as error:
-            raise InspectError(
-                f"the device is out of memory: {str(error).splitlines()[0][:300]}",
-                "Close other sessions, or start with a smaller --max-context",
-                exit_code=Exit.ENGINE,
-                code="no_memory",
-            ) from error
+            device = self._device() or _HOST
+            said = told_short(error, device)
+            raise NoMemoryError(f"rank 0: {said}", need, free_bytes(device)) from error
 
     def report(self, limit_tokens: int | None) -> CacheReport:
         """Bytes of all ranks together. Each holds as much as rank 0: what is shared out divides."""

@@ -72,10 +72,11 @@ class Reserve(Message, frozen=True, kw_only=True):
 
 
 class GoBack(Message, frozen=True, kw_only=True):
-    """Hold the longest beginning of `ids` (u32)."""
+    """Hold the longest beginning of `ids` (u32). `park`: put aside what is beyond it."""
 
     cache: int
     ids: bytes
+    park: bool = True
 
 
 class Release(Message, frozen=True, kw_only=True):
@@ -133,9 +134,10 @@ class Done(Message, frozen=True, kw_only=True):
 
 
 class Reserved(Message, frozen=True, kw_only=True):
-    """`problem` empty: there is room."""
+    """`problem` empty: there is room; else what is left."""
 
     problem: str = ""
+    free_bytes: int | None = None
 
 
 class PartSummed(Message, frozen=True, kw_only=True):

@@ -35,6 +35,29 @@ async def test_the_engine_path_is_shown_where_it_is_not_plain() -> None:
         assert "fast engine" not in text(pane.draw(80, 2)[0])
 
 
+async def test_how_the_model_was_loaded_is_told_where_there_is_room() -> None:
+    story = Story()
+    note = "a.gguf is a GGUF: its weights (Q8_0) are \x1b[31mdequantised to bf16"
+    story.add(
+        EngineStarted(
+            **story._base(),
+            engine=2,
+            backend="hf",
+            synthetic=False,
+            weights_id="w",
+            tokenizer_id="t",
+            eos_ids=[2],
+            model=MODEL,
+            notes=[note],
+        )
+    )
+    async with screen(story.predict().stop()) as (_, app, _source):
+        pane = app.main.query_one("#pipeline", Pane)
+        lines = list(map(text, pane.draw(100, 5)))
+        assert lines[2] == note.replace("\x1b", "␛")
+        assert all(len(text(line)) <= 40 for line in pane.draw(40, 5)[1:])
+
+
 async def test_the_ranks_of_a_forward_and_their_skew() -> None:
     story = Story()
     alone = unpack_event(story.predict().log.pop())

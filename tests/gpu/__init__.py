@@ -1,0 +1,1 @@
+"""Checks that need a GPU; nothing here is collected by pytest but the run of it on a CPU."""
