@@ -88,41 +88,60 @@ def _dispatch(words: list[str]) -> int:
 def _screen(parsed: "Parsed") -> int:
     """The screen: on a daemon that is started if need be, or (`attach`) on one that runs."""
     _check_terminal()
-    from engine_daemon.addressing import find_session
     from engine_daemon.cli.prompt import read_prompt
     from engine_daemon.cli.request import open_command, who
-    from engine_daemon.cli.target import attach_target, ensure_running, state_of, target_of
+    from engine_daemon.cli.target import ensure_running, target_of
     from engine_daemon.paths import with_name
 
     given = parsed.given
-    session: str | None = None
     if parsed.command == "attach":
-        prompt = None
-        target = attach_target(parsed.arguments, given)
-        state = state_of(target)
-        if given.session is not None:
-            session = find_session(state.sessions, given.session).session
-    else:
-        prompt = read_prompt(parsed.arguments, given)
-        target = target_of(given)
+        return _attach(parsed)
+    prompt = read_prompt(parsed.arguments, given)
+    target = target_of(given)
     command = None if prompt is None else open_command(given, prompt, run=False)
     try:
-        if parsed.command != "attach":
-            ensure_running(target)
+        ensure_running(target)
         from tui.app import run_screen
 
         return run_screen(
             target.paths,
             prompt=prompt,
             open_command=command,
-            session=session,
-            observe=given.observe,
             who=who(given),
             theme=target.theme,
         )
     except InspectError as error:
         error.hint = with_name(error.hint, target.paths.name)
         raise
+
+
+def _attach(parsed: "Parsed") -> int:
+    """The screen on a daemon that runs, on this machine or another one."""
+    from engine_daemon.addressing import find_session
+    from engine_daemon.cli.request import who
+    from engine_daemon.cli.target import reached, state_of
+    from engine_daemon.paths import with_name
+
+    given = parsed.given
+    with reached(parsed.arguments, given) as target:
+        try:
+            session: str | None = None
+            state = state_of(target)
+            if given.session is not None:
+                session = find_session(state.sessions, given.session).session
+            from tui.app import run_screen
+
+            return run_screen(
+                target.paths,
+                session=session,
+                observe=given.observe,
+                who=who(given),
+                theme=target.theme,
+                tunnel=target.tunnel,
+            )
+        except InspectError as error:
+            error.hint = with_name(error.hint, target.paths.name)
+            raise
 
 
 def _replay(parsed: "Parsed") -> int:

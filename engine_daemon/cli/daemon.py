@@ -24,17 +24,20 @@ from engine_daemon.cli.target import (
     check_asked,
     check_model,
     defaults,
+    lenient_config,
+    running_target,
     start,
     started_meanwhile,
     state_of,
     target_of,
     wait_for_connection,
 )
-from engine_daemon.config import DaemonOptions, read_config
+from engine_daemon.config import DaemonOptions
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.launch import stop_daemon, wait_ready
 from engine_daemon.lookup import endpoint_of, is_running, no_daemon, read_connection
-from engine_daemon.paths import foreign, paths_for, read_regular, runtime_base
+from engine_daemon.paths import foreign, read_regular, runtime_base
+from engine_daemon.protocol.codec import VERSION
 from engine_daemon.protocol.state import EngineState, State, ViewerInfo, WeightsCheck
 
 DEFAULT_LINES: Final = 200
@@ -86,7 +89,7 @@ def _start(target: Target, options: DaemonOptions, given: Given) -> None:
 
 def stop_command(given: Given) -> int:
     """`daemon stop`."""
-    target = target_of(given)
+    target = running_target(given)
     if not is_running(target.paths):
         raise no_daemon(target.paths.name)
     if not _may_stop(target, given):
@@ -139,13 +142,15 @@ def _asks(viewer: ViewerInfo) -> bool:
 
 def status_command(given: Given) -> int:
     """`daemon status`."""
-    target = target_of(given)
+    target = running_target(given)
     state = state_of(target)
     viewers = [viewer for viewer in state.viewers if not _asks(viewer)]
     state = msgspec.structs.replace(state, viewers=viewers)
     connection = read_connection(target.paths)
     if given.json:
         running = {key: connection[key] for key in ("name", "pid", "version", "started")}
+        running["socket"] = str(connection["viewers"]).removeprefix("ipc://")
+        running["protocol"] = VERSION
         tell(json.dumps({**running, **_object(state)}))
         return 0
     up = time.time() - float(connection["started"])
@@ -214,7 +219,7 @@ def _weights_text(check: WeightsCheck) -> str:
 
 def logs_command(given: Given) -> int:
     """`daemon logs`: the end of the daemon's log."""
-    target = target_of(given)
+    target = running_target(given)
     try:
         log = read_regular(target.paths.log).decode("utf-8", "surrogateescape")
     except FileNotFoundError:
@@ -256,7 +261,7 @@ def list_command(given: Given) -> int:
 
 
 def _running() -> Iterator[dict[str, object]]:
-    config = read_config(paths_for().config)
+    config = lenient_config()
     for folder in _folders(runtime_base(config.runtime)):
         try:
             name = str(json.loads(read_regular(folder / "conn.json"))["name"])

@@ -44,8 +44,8 @@ _STARTS: Final = Group.NAME | _PLACE | Group.LIMIT | Group.NO_WAIT | Group.SHARE
 COMMANDS: Final = {
     SCREEN: Command("[PROMPT]", "open the screen, on a new session with PROMPT", _OPENS, most=1),
     "attach": Command(
-        "[NAME|USER/NAME|ipc://PATH]",
-        "open the screen of a daemon that runs",
+        "[WHERE]",
+        "open a running one: NAME, USER/NAME, ssh://HOST/NAME",
         _SPEAKS | Group.ATTACH,
         most=1,
     ),
