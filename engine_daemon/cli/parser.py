@@ -45,7 +45,7 @@ COMMANDS: Final = {
     SCREEN: Command("[PROMPT]", "open the screen, on a new session with PROMPT", _OPENS, most=1),
     "attach": Command(
         "[WHERE]",
-        "open a running one: NAME, USER/NAME, ssh://HOST/NAME",
+        "a running one: NAME, USER/NAME, ssh://HOST/NAME",
         _SPEAKS | Group.ATTACH,
         most=1,
     ),

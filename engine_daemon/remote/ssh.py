@@ -82,6 +82,7 @@ class Ssh:
         self._said: list[str] = []
         self._words: deque[tuple[float, str]] = deque(maxlen=50)
         self._telling = ask
+        self._greeted = False
         self.control.unlink(missing_ok=True)
         batch = [] if ask else ["-o", "BatchMode=yes"]
         self.process = subprocess.Popen(
@@ -225,6 +226,7 @@ class Ssh:
                 greeting = b""
         if not greeting:
             raise self._turned_away()
+        self._greeted = True
 
     # Errors -----------------------------------------------------------------------------------
 
@@ -266,17 +268,13 @@ class Ssh:
         )
 
     def _turned_away(self) -> Exception:
-        """The connection was closed at once: by the ssh server, or for want of a daemon."""
-        for _ in range(10):
-            if not self.running or any("open failed" in line for _, line in self._words):
-                break
-            self._wait()
-        said = " ".join(line for _, line in self._words)
+        """The connection was closed at once, by the ssh server or for want of a daemon. The server
+        gives one reason for both; but a daemon that has just told its state is there.
+        """
         host = self._remote.host
-        self._words.clear()
         if not self.running:
             return refused(f"the link to {self._remote.login} was lost", "Try again", "link_lost")
-        if "administratively prohibited" in said:
+        if not self._greeted:
             return refused(
                 f"the ssh server on {host} forwards no Unix sockets",
                 "It needs AllowStreamLocalForwarding yes in sshd_config: ask who runs it",

@@ -53,7 +53,9 @@ class Network:
         self._flowing.set()
         self._lock = threading.Lock()
         self._down = False
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._serving: list[threading.Thread] = []
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
 
     def freeze(self) -> None:
         """From now on everything waits."""
@@ -81,6 +83,9 @@ class Network:
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+        self._accepting.join()
+        for serving in self._serving:
+            serving.join()
 
     def _drop(self) -> None:
         for one in self._open:
@@ -104,8 +109,16 @@ class Network:
                     near.close()
                     continue
                 self._open += [near, far]
-            for one, other in ((near, far), (far, near)):
-                threading.Thread(target=self._relay, args=(one, other), daemon=True).start()
+            serving = threading.Thread(target=self._serve, args=(near, far), daemon=True)
+            serving.start()
+            self._serving.append(serving)
+
+    def _serve(self, near: socket.socket, far: socket.socket) -> None:
+        with near, far:
+            back = threading.Thread(target=self._relay, args=(far, near), daemon=True)
+            back.start()
+            self._relay(near, far)
+            back.join()
 
     def _relay(self, one: socket.socket, other: socket.socket) -> None:
         with suppress(OSError):
