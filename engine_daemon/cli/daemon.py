@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from engine_daemon.cli import logs
 from engine_daemon.cli.options import Given
 from engine_daemon.cli.output import say, tell
 from engine_daemon.cli.progress import LoadProgress
@@ -39,8 +40,6 @@ from engine_daemon.lookup import endpoint_of, is_running, no_daemon, read_connec
 from engine_daemon.paths import foreign, read_regular, runtime_base
 from engine_daemon.protocol.codec import VERSION
 from engine_daemon.protocol.state import EngineState, State, ViewerInfo, WeightsCheck
-
-DEFAULT_LINES: Final = 200
 
 
 def start_command(given: Given) -> int:
@@ -217,26 +216,6 @@ def _weights_text(check: WeightsCheck) -> str:
     return f"{word}, checked at {when}, {check.checksum[:16]}"
 
 
-def logs_command(given: Given) -> int:
-    """`daemon logs`: the end of the daemon's log."""
-    target = running_target(given)
-    try:
-        log = read_regular(target.paths.log).decode("utf-8", "surrogateescape")
-    except FileNotFoundError:
-        raise InspectError(
-            f"the daemon {target.paths.name} has no log yet", exit_code=Exit.DAEMON
-        ) from None
-    except OSError as error:
-        raise InspectError(
-            f"cannot read {target.paths.log}: {error.strerror}", exit_code=Exit.DAEMON, code="io"
-        ) from None
-    lines = log.splitlines()
-    count = DEFAULT_LINES if given.lines is None else given.lines
-    for line in lines[len(lines) - min(count, len(lines)) :]:
-        tell(line)
-    return 0
-
-
 def list_command(given: Given) -> int:
     """`daemon list`: every daemon of this user that runs on this machine."""
     found = list(_running())
@@ -282,7 +261,7 @@ COMMANDS: Final[Mapping[str, Callable[[Given], int]]] = {
     "stop": stop_command,
     "restart": restart_command,
     "status": status_command,
-    "logs": logs_command,
+    "logs": logs.main,
     "list": list_command,
 }
 """Verb → what it does."""
