@@ -1,13 +1,15 @@
 """A command that was under way for long is not obeyed, whatever held it up."""
 
 import os
+from typing import Any
 
+import msgspec
 import pytest
 
+from engine_daemon import link
 from engine_daemon.client import DaemonClient
 from engine_daemon.errors import InspectError
 from engine_daemon.hub.orders import LATE_S
-from engine_daemon.link import Link
 from engine_daemon.protocol import commands as cmd
 from engine_daemon.protocol.values import PromptSpec
 from tests.daemons import running_daemon, watching
@@ -15,18 +17,24 @@ from tests.daemons import running_daemon, watching
 BEFORE_NS = int((LATE_S + 1) * 1e9)
 
 
-@pytest.fixture
-def sent_long_ago(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What this viewer sends has been under way for longer than it may."""
-    clock = Link.hub_ns.fget
-    assert clock is not None
-    monkeypatch.setattr(Link, "hub_ns", property(lambda link: clock(link) - BEFORE_NS))
+def held_up(patch: pytest.MonkeyPatch) -> None:
+    """What viewers send from here on has been under way for longer than it may."""
+    seal = link.seal
+
+    def sealed(message: cmd.Message, **header: Any) -> list[bytes]:
+        if isinstance(message, cmd.Cmd | cmd.Lease):
+            message = msgspec.structs.replace(message, t_ns=message.t_ns - BEFORE_NS)
+        return seal(message, **header)
+
+    patch.setattr(link, "seal", sealed)
 
 
 @pytest.mark.fault("W6")
-@pytest.mark.usefixtures("sent_long_ago")
-async def test_commands_and_leases_that_come_late_change_nothing() -> None:
+async def test_commands_without_a_session_that_come_late_change_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with running_daemon() as daemon:
+        held_up(monkeypatch)
         async with DaemonClient(daemon.paths) as client:
             for do in (cmd.Open(prompt=PromptSpec(text=b"Hi")), cmd.StopDaemon()):
                 with pytest.raises(InspectError) as raised:
@@ -42,11 +50,8 @@ async def test_every_command_of_a_session_and_its_lease(monkeypatch: pytest.Monk
         async with watching(daemon.paths) as watch:
             await watch.standing(0)
             before = list(watch.events)
-            clock = Link.hub_ns.fget
-            assert clock is not None
             with monkeypatch.context() as patched:
-                late = property(lambda link: clock(link) - BEFORE_NS)
-                patched.setattr(Link, "hub_ns", late)
+                held_up(patched)
                 for do in (cmd.RunTo(step=1), cmd.Pause(), cmd.Note(text="x"), cmd.Force(id=1)):
                     with pytest.raises(InspectError, match="under way"):
                         await watch.client.command(do, watch.session, watch.at())

@@ -22,9 +22,9 @@ def test_a_worker_of_another_version_is_refused(place: Place) -> None:
     place.run("daemon", "start", *SCRIPTED)
     first = place.status()
     assert first["version"] == __version__
-    package = installed / "engine_daemon" / "__init__.py"
-    text = package.read_text("utf-8")
-    package.write_text(text.replace(f'"{__version__}"', '"99.0.0"'), "utf-8")
+    init = installed / "engine_daemon" / "__init__.py"
+    text = init.read_text("utf-8")
+    init.write_text(text.replace(f'"{__version__}"', '"99.0.0"'), "utf-8")
     os.kill(first["engine"]["pid"], signal.SIGKILL)
     wait_for(lambda: place.status()["engine"]["word"] == "dead")
     engine = place.status()["engine"]
