@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual import events, work
 from textual.app import App
 from textual.command import Provider
+from textual.filter import Monochrome, NoColor
 
 from engine_daemon.addressing import attach_line, find_session, newest_session
 from engine_daemon.errors import Exit, InspectError
@@ -29,7 +30,7 @@ from tui.screens.main import MainScreen
 from tui.source import OpenSource
 from tui.terminal import CHECK_S, EXIT_CODE, GRACE_S, ensure_size, hung_up
 from tui.text import show_text
-from tui.theming import DEFAULT_THEME, TERMINAL_ROLES, offered, read_themes
+from tui.theming import COLOURLESS_THEME, DEFAULT_THEME, TERMINAL_ROLES, offered, read_themes
 from tui.view import View
 from tui.widgets.typed_ahead import take_typed
 
@@ -63,6 +64,8 @@ class InspectApp(App[InspectError]):
         config: Path | None = None,
         last: Callable[[], None] | None = None,
     ) -> None:
+        if os.environ.get("NO_COLOR") == "":  # as good as not set, says no-color.org
+            del os.environ["NO_COLOR"]
         super().__init__()
         self._last = last
         self._source = attach
@@ -78,6 +81,15 @@ class InspectApp(App[InspectError]):
                 f"no theme named {show_text(theme)}", f"There are: {', '.join(names)}"
             )
         self.theme = theme or DEFAULT_THEME
+        if self.no_color:
+            self._without_colour()
+
+    def _without_colour(self) -> None:
+        """NO_COLOR: none at all, not Textual's greys. The theme that knows no grounds says with
+        signs, bold, reverse and underline what the others say with them."""
+        self._filters = [one for one in self._filters if not isinstance(one, Monochrome)]
+        self._filters.append(NoColor())
+        self.theme = COLOURLESS_THEME
 
     def make_main(self, *, observe: bool) -> MainScreen:
         """The screen under every other."""

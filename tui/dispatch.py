@@ -17,6 +17,8 @@ from engine_daemon.errors import Exit, InspectError
 if TYPE_CHECKING:
     from engine_daemon.cli.parser import Parsed
 
+NO_SCREEN: Final = ("", "dumb")
+"""Values of TERM without a cursor that could be moved."""
 BUG: Final = 70
 """Exit code of a mistake of our own (EX_SOFTWARE): none of the contract's."""
 
@@ -78,7 +80,7 @@ def _dispatch(words: list[str]) -> int:
         return _screen(parsed)
     if parsed.command == "replay":
         return _replay(parsed)
-    if parsed.command == "open" and _has_terminal() and os.environ.get("TERM") != "dumb":
+    if parsed.command == "open" and _has_screen():
         return _open(parsed)
     from engine_daemon.cli.commands import run_command
 
@@ -178,16 +180,20 @@ def _has_terminal() -> bool:
     return all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
 
 
+def _has_screen() -> bool:
+    return _has_terminal() and os.environ.get("TERM", "") not in NO_SCREEN
+
+
 def _check_terminal() -> None:
     """Refuse before anything is started where there is no screen (Textual draws on stderr)."""
     if not _has_terminal():
         raise InspectError(
             "the screen needs a terminal", "Without one: llm-inspect run PROMPT, or --help"
         )
-    if os.environ.get("TERM") == "dumb":
-        raise InspectError(
-            "TERM=dumb has no screen", "Set TERM to what the terminal is, or use llm-inspect run"
-        )
+    term = os.environ.get("TERM", "")
+    if term in NO_SCREEN:
+        named = f"TERM={term} has no screen" if term else "TERM is not set: there is no screen"
+        raise InspectError(named, "Set TERM to what the terminal is, or use llm-inspect run")
 
 
 def _tell(text: str) -> int:

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from engine_daemon.client import DaemonClient, LinkLost, LinkUp
@@ -66,6 +67,7 @@ def nothing_left(place: Place, box: Box) -> None:
     assert folders(place) == []
 
 
+@pytest.mark.fault("S3")
 def test_watch_step_and_leave(place: Place, box: Box) -> None:
     (box.root / ".bashrc").write_text('echo Welcome to the box; echo \'{"socket": "/evil"}\'\n')
     session = paused(box)
@@ -74,6 +76,9 @@ def test_watch_step_and_leave(place: Place, box: Box) -> None:
         screen.until("Hello␣far")
         (folder,) = folders(place)
         assert folder.stat().st_mode & 0o777 == 0o700
+        assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
+        for process in (*ours(place), psutil.Process(screen.process.pid)):  # no TCP port, ever
+            assert [c for c in process.net_connections("inet") if c.status == "LISTEN"] == []
         screen.press("s")
         screen.until("step 3 pending")
         wait_for(lambda: step(box) == 3)

@@ -10,6 +10,7 @@ from engine_daemon import link
 from engine_daemon.client import DaemonClient
 from engine_daemon.errors import InspectError
 from engine_daemon.hub.orders import LATE_S
+from engine_daemon.protocol import codec
 from engine_daemon.protocol import commands as cmd
 from engine_daemon.protocol.values import PromptSpec
 from tests.daemons import running_daemon, watching
@@ -19,12 +20,11 @@ BEFORE_NS = int((LATE_S + 1) * 1e9)
 
 def held_up(patch: pytest.MonkeyPatch) -> None:
     """What viewers send from here on has been under way for longer than it may."""
-    seal = link.seal
 
     def sealed(message: cmd.Message, **header: Any) -> list[bytes]:
         if isinstance(message, cmd.Cmd | cmd.Lease):
             message = msgspec.structs.replace(message, t_ns=message.t_ns - BEFORE_NS)
-        return seal(message, **header)
+        return codec.seal(message, **header)
 
     patch.setattr(link, "seal", sealed)
 
