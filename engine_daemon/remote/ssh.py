@@ -28,6 +28,9 @@ GREETING_S: Final = 3.0
 FORWARD_S: Final = 10.0
 END_S: Final = 1.0
 _POLL_S: Final = 0.02
+_MOST_LINES: Final = 10_000
+_LONGEST_LINE: Final = 2**20
+"""Of what comes from over there; more is passed over."""
 _HELD_S: Final = 0.5
 """What ssh says is held back so long: last words are told as the error, not twice."""
 _OPTIONS: Final = (
@@ -36,9 +39,6 @@ _OPTIONS: Final = (
     "ClearAllForwardings=yes",
     "RemoteCommand=none",
     "PermitLocalCommand=no",
-    "ForkAfterAuthentication=no",
-    "StdinNull=no",
-    "SessionType=default",
     "UpdateHostKeys=no",
     "StreamLocalBindUnlink=yes",
     "StreamLocalBindMask=0177",
@@ -126,7 +126,8 @@ class Ssh:
             self.process.stdin.flush()
 
     def _hear(self, line: str) -> None:
-        self._said.append(line)
+        if len(self._said) < _MOST_LINES:
+            self._said.append(line)
 
     def _note(self, line: str) -> None:
         if line.strip():
@@ -314,5 +315,5 @@ def _program() -> str:
 def _lines(stream: IO[bytes], take: Callable[[str], None]) -> None:
     """Hand every line on; to the end, so that nobody waits for room in the pipe."""
     with stream, contextlib.suppress(OSError, ValueError):
-        for raw in stream:
+        while raw := stream.readline(_LONGEST_LINE):
             take(raw.decode("utf-8", "replace").rstrip("\r\n"))

@@ -173,7 +173,7 @@ class Tunnel:
     def _refused(self, error: InspectError) -> None:
         login = error.code == "ssh_login"
         if login:
-            error.message += "; q leaves, then attach again"
+            error.message = error.message.rstrip(".") + "; q leaves, then attach again"
         self._refusal = error
         self._again_at = time.monotonic() + (LOGIN_PAUSE_S if login else self._pause_s)
         self._pause_s = min(self._pause_s * 2, LONGEST_PAUSE_S)

@@ -4,9 +4,11 @@ The far side has its own directories and environment; the near side finds it as 
 """
 
 import getpass
+import json
 import os
 import shlex
 import shutil
+import signal
 import socket
 import subprocess
 import threading
@@ -172,6 +174,11 @@ class Box:
         path.chmod(0o755)
         return path
 
+    def lock_key(self, phrase: str) -> None:
+        """From here on the person's key has a passphrase."""
+        words = [self._tools["ssh-keygen"], "-q", "-p", "-P", "", "-N", phrase]
+        subprocess.run([*words, "-f", str(self.root / "person")], check=True)
+
     @property
     def env(self) -> dict[str, str]:
         """The environment of whoever logs in there."""
@@ -272,8 +279,11 @@ class Box:
             with suppress(psutil.Error):
                 process.kill()
             wait_for(lambda pid=process.pid: not alive(pid))  # type: ignore[misc]
-        with suppress(AssertionError):
-            self.run("daemon", "stop")
+        for connection in (self.root / "run").glob("*/conn.json"):
+            pid = int(json.loads(connection.read_bytes())["pid"])
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+                wait_for(lambda pid=pid: not alive(pid))  # type: ignore[misc]
 
 
 def free_port() -> int:

@@ -190,6 +190,29 @@ async def followed(tunnel: Tunnel, session: str, box: Box) -> tuple[list[int], i
     raise AssertionError("the updates ended")
 
 
+def test_a_passphrase_is_asked_for_before_the_screen_and_never_on_it(
+    place: Place, box: Box
+) -> None:
+    paused(box)
+    box.lock_key("open sesame")
+    with place.terminal("attach", "ssh://box") as screen:
+        screen.until("Enter passphrase for key")
+        screen.press("open sesame", "enter")
+        screen.until("step 2 pending")
+        box.network.cut()
+        screen.until("cannot reach box")
+        box.network.heal()
+        screen.until("cannot log in as box")
+        screen.until("q leaves, then")
+        screen.press("s")
+        screen.until("not sent")
+        assert "passphrase" not in screen.text()
+        screen.press("q")
+        screen.finish()
+    assert b"open sesame" not in screen.output
+    nothing_left(place, box)
+
+
 @pytest.mark.fault("W6")
 def test_keys_over_a_stalled_link_never_act(place: Place, box: Box) -> None:
     """Everything that was sent arrives once the link moves again; nothing of it is done."""
