@@ -76,7 +76,8 @@ def lenient_config() -> Config:
     faults: list[InspectError] = []
     config = read_config(paths_for().config, faults)
     for fault in faults:
-        say(f"warning: {' '.join(fault.lines().split())}; going on without it")
+        hint = f" ({fault.hint})" if fault.hint else ""
+        say(" ".join(f"warning: {fault.message}{hint}; going on without it".split()))
     return config
 
 

@@ -9,8 +9,8 @@ from engine_daemon.doctor.mounts import Mount, mount_of, mounts
 from engine_daemon.doctor.versions import meets
 
 TABLE = r"""21 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
-30 21 0:40 / /home rw shared:2 - nfs4 nas:/home rw
-31 30 8:2 / /home/me/a\040disk rw - xfs /dev/sdb rw
+30 21 0:40 / /people rw shared:2 - nfs4 nas:/people rw
+31 30 8:2 / /people/me/a\040disk rw - xfs /dev/sdb rw
 40 21 8:1 /tmp/systemd-private-ab-x.service-c/tmp /tmp rw - ext4 /dev/sda1 rw
 41 21 0:50 / /mnt/far rw - fuse.sshfs me@box: rw
 garbage
@@ -22,7 +22,7 @@ def test_the_mount_table(tmp_path: Path) -> None:
     path.write_text(TABLE)
     table = mounts(path)
     assert len(table) == 5
-    assert table[2] == Mount(Path("/home/me/a disk"), "/", "xfs")
+    assert table[2] == Mount(Path("/people/me/a disk"), "/", "xfs")
     assert [one.network for one in table] == [False, True, False, False, True]
     assert [one.private for one in table] == [False, False, False, True, False]
     assert mounts(tmp_path / "none") == []
