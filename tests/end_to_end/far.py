@@ -27,6 +27,8 @@ def paused(box: Box, *words: str) -> str:
     """A session over there that stands at step 2; its id."""
     box.run("daemon", "start", *ENGINE, *words)
     box.run("run", *words, "--until", "step=2", "--keep", "Hello far")
+    # Who ran it lets go of the lease as it leaves: a key before that is refused.
+    wait_for(lambda: status(box, *words)["sessions"][0]["holder"] is None)
     (session,) = status(box, *words)["sessions"]
     assert (session["status"], session["place"]["step"]) == ("paused", 2)
     return str(session["session"])
