@@ -5,9 +5,7 @@ hub is away, commands carry the place they are meant for); nothing of screens, r
 """
 
 import asyncio
-import getpass
 import os
-import socket
 from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import Final, Self, TypeVar
@@ -16,8 +14,19 @@ import msgspec
 
 from engine_daemon import __version__
 from engine_daemon.errors import Exit, InspectError
-from engine_daemon.link import FORGOTTEN, SILENT, Link, check_message, exit_of, not_sent
+from engine_daemon.link import (
+    FORGOTTEN,
+    SILENT,
+    Link,
+    check_message,
+    default_who,
+    exit_of,
+    not_sent,
+)
 from engine_daemon.lookup import endpoint_of, no_answer, no_daemon
+from engine_daemon.mending import LinkLost as LinkLost
+from engine_daemon.mending import LinkUp as LinkUp
+from engine_daemon.mending import Mender, Tunnel
 from engine_daemon.paths import Paths, name_option
 from engine_daemon.protocol import codec
 from engine_daemon.protocol import commands as cmd
@@ -33,32 +42,13 @@ PING_S: Final = 2.0
 MISSED_PINGS: Final = 3
 RETRY_S: Final = 0.2
 WINDOW_BYTES: Final = 2 * 1024 * 1024
+REMOTE_WINDOW_BYTES: Final = 256 * 1024
+"""Credit over ssh: what is under way there is in front of every answer."""
 
 M = TypeVar("M", bound=cmd.Message)
 
 
-class LinkLost(msgspec.Struct, frozen=True):
-    """The daemon cannot be reached; what is on screen is what was known then."""
-
-    reason: str
-
-
-class LinkUp(msgspec.Struct, frozen=True):
-    """The daemon answers again. `restarted`: it is another life of it (another epoch)."""
-
-    restarted: bool
-
-
 Update = cmd.StateMessage | cmd.Batch | cmd.Snapshot | cmd.Lost | LinkLost | LinkUp
-
-
-def default_who() -> str:
-    """user@host, the name others see."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):
-        user = str(os.getuid())
-    return f"{user}@{socket.gethostname()}"
 
 
 class DaemonClient:
@@ -70,6 +60,7 @@ class DaemonClient:
         client: what this is (`tui`, `run` …), shown to others.
         observe: attach without the right to command.
         reconnect: come back by itself after a lost link; else `updates` raises then.
+        tunnel: what the daemon is reached through, where it is on another machine.
     """
 
     def __init__(
@@ -80,8 +71,11 @@ class DaemonClient:
         client: str = "python",
         observe: bool = False,
         reconnect: bool = True,
+        tunnel: Tunnel | None = None,
     ) -> None:
         self._paths = paths
+        self._mender = None if tunnel is None else Mender(tunnel)
+        self._window = WINDOW_BYTES if tunnel is None else REMOTE_WINDOW_BYTES
         self._who = who or default_who()
         self._client = client
         self._observe = observe
@@ -206,6 +200,8 @@ class DaemonClient:
     async def _attach_again(self) -> None:
         while True:
             try:
+                if self._mender is not None:
+                    await self._mender.mend(self._put)
                 await self._attach()
                 return
             except InspectError:
@@ -227,6 +223,7 @@ class DaemonClient:
             session=session,
             lease_no=self._leases.get(session or "", 0),
             at=at,
+            t_ns=self._hub_ns,
         )
         return await self._ask_for(message, session)
 
@@ -234,7 +231,9 @@ class DaemonClient:
         """Acquire, renew, release or take the right to command a session. It is kept alive while
         this client is attached, and given back when it leaves. Raises as `command` does."""
         number = self._leases.get(session, 0)
-        message = cmd.Lease(cmd=os.urandom(16), session=session, do=do, lease_no=number)
+        message = cmd.Lease(
+            cmd=os.urandom(16), session=session, do=do, lease_no=number, t_ns=self._hub_ns
+        )
         reply = await self._ask_for(message, session)
         if do == "release":
             self._leases.pop(session, None)
@@ -247,6 +246,11 @@ class DaemonClient:
         if not number or known is None or known.lease_no < number:  # the state comes a bit later
             return number > 0
         return known.lease_no == number and known.holder is not None
+
+    @property
+    def _hub_ns(self) -> int:
+        """When a command is sent, by the hub's clock: it refuses what comes much later."""
+        return 0 if self._link is None else self._link.hub_ns
 
     async def _ask_for(self, message: cmd.Cmd | cmd.Lease, session: str | None) -> cmd.Reply:
         reply = await self._request(message, cmd.Reply, session, REPLY_S)
@@ -317,7 +321,7 @@ class DaemonClient:
     def _subscribe(self, session: str, start: int) -> None:
         if self._link is not None:
             late = session in self._parts
-            sub = cmd.Sub(session=session, start=start, win_bytes=WINDOW_BYTES, snapshot=late)
+            sub = cmd.Sub(session=session, start=start, win_bytes=self._window, snapshot=late)
             self._link.send(sub)
 
     async def updates(self) -> AsyncIterator[list[Update]]:

@@ -5,7 +5,7 @@ import contextlib
 import math
 import os
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, cast
 
@@ -16,6 +16,7 @@ from engine_daemon.errors import InspectError
 from engine_daemon.nearest import suggestion
 from engine_daemon.paths import Paths, check_name, paths_for, read_regular
 from engine_daemon.protocol.worker import EngineOptions
+from engine_daemon.settings import KEYS, SECTIONS
 
 CONFIG_FILE: Final = "config.toml"
 IDLE_CACHE_S: Final = 1800.0
@@ -121,104 +122,115 @@ def _check_devices(device: str, tp: int) -> None:
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
-    """`config.toml`: `[paths]`, `[screen]` and one `[daemon.NAME]` for each daemon."""
+    """`config.toml`: `[paths]`, `[screen]`, one `[daemon.NAME]` for each daemon and one
+    `[remote.HOST]` for each machine.
+
+    `remotes`: the words of the `llm-inspect` there, by host.
+    """
 
     runtime: Path | None = None
     state: Path | None = None
     cache: Path | None = None
     theme: str | None = None
     daemons: dict[str, Asked] = {}
+    remotes: dict[str, tuple[str, ...]] = {}
 
     def paths(self, name: str) -> Paths:
         """The paths of daemon `name`."""
         return paths_for(name, runtime=self.runtime, state=self.state, cache=self.cache)
 
 
-_DAEMON_KEYS: Final[Mapping[str, tuple[str, Callable[[str], object]]]] = {
-    "engine": ("engine", check.engine),
-    "model": ("model", check.plain),
-    "revision": ("revision", check.plain),
-    "device": ("device", check.device),
-    "dtype": ("dtype", check.dtype),
-    "tp": ("tp", check.ranks),
-    "max_context": ("max_context", check.whole(1, check.COUNT)),
-    "rows_bytes": ("rows_bytes", check.whole(0)),
-    "cache_bytes": ("cache_bytes", check.whole(1)),
-    "snapshot_every": ("snapshot_every", check.whole(1, check.COUNT)),
-    "idle_exit": ("idle_exit_s", check.idle_exit),
-    "plain_engine": ("plain_engine", check.switch),
-    "verify": ("verify", check.switch),
-    "share": ("share", check.accounts),
-    "share_control": ("share_control", check.accounts),
-}
-"""Key in a `[daemon.NAME]` section → field of `Asked` and its check."""
-
-
-def read_config(folder: Path) -> Config:
+def read_config(folder: Path, faults: list[InspectError] | None = None) -> Config:
     """The user's configuration; the empty one when there is no file.
 
-    Raises InspectError for a file that cannot be read, a key nobody knows, or a wrong value.
+    Raises InspectError for a file that cannot be read, a key nobody knows, or a wrong value; with
+    `faults` they are put there instead, and what they concern is left out.
     """
     path = folder / CONFIG_FILE
+    reading = _Reading(path, faults)
+    raw: dict[str, object] = {}
+    with reading.fault():
+        raw = _parse(path)
+    reading.only("", raw, SECTIONS)
+    flat = {name: reading.values(name, raw.get(name, {})) for name in ("paths", "screen")}
+    daemons = {
+        name: msgspec.convert(fields, Asked)
+        for name, fields in reading.named("daemon", raw.get("daemon", {}))
+    }
+    remotes = {
+        host: cast("tuple[str, ...]", fields["command"])
+        for host, fields in reading.named("remote", raw.get("remote", {}))
+        if fields
+    }
+    known = {**flat["paths"], **flat["screen"]}
+    return msgspec.structs.replace(Config(daemons=daemons, remotes=remotes), **known)
+
+
+def _parse(path: Path) -> dict[str, object]:
     try:
-        raw = tomllib.loads(read_regular(path).decode())
+        return tomllib.loads(read_regular(path).decode())
     except FileNotFoundError:
-        return Config()
+        return {}
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise InspectError(f"cannot read {path}: {why}", "Mend the file or move it away") from None
-    _only(path, "", raw, ("paths", "screen", "daemon"))
-    paths = _table(path, "paths", raw.get("paths", {}))
-    _only(path, "paths", paths, ("runtime", "state", "cache"))
-    screen = _table(path, "screen", raw.get("screen", {}))
-    _only(path, "screen", screen, ("theme",))
-    theme = screen.get("theme")
-    if not isinstance(theme, str | None):
-        raise InspectError(f"{path}: theme in [screen] takes a theme's name")
-    sections = _table(path, "daemon", raw.get("daemon", {}))
-    return Config(
-        **{key: _folder(path, key, value) for key, value in paths.items()},
-        theme=theme,
-        daemons={check_name(n): _daemon(path, n, section) for n, section in sections.items()},
-    )
 
 
-def _table(path: Path, where: str, value: object) -> dict[str, object]:
-    if not isinstance(value, dict):
-        raise InspectError(f"{path}: {where} must be a section, [{where}]")
-    return value
+class _Reading:
+    """Takes tables apart by `settings.KEYS`; a fault is raised, or kept where there is a list."""
 
+    def __init__(self, path: Path, faults: list[InspectError] | None) -> None:
+        self._path = path
+        self._faults = faults
 
-def _only(path: Path, where: str, keys: Mapping[str, object], known: tuple[str, ...]) -> None:
-    for key in keys:
-        if key not in known:
-            place = f"in [{where}]" if where else "at the top"
-            raise InspectError(f"{path}: unknown key {key!r} {place}", suggestion(key, known))
-
-
-def _folder(path: Path, key: str, value: object) -> Path:
-    folder = Path()
-    if isinstance(value, str) and "\0" not in value:
-        with contextlib.suppress(RuntimeError):  # `~somebody` who is not here
-            folder = Path(value).expanduser()
-    if not folder.is_absolute():
-        raise InspectError(f"{path}: {key} in [paths] takes an absolute path, not {value!r}")
-    return folder
-
-
-def _daemon(path: Path, name: str, value: object) -> Asked:
-    section = _table(path, f"daemon.{name}", value)
-    _only(path, f"daemon.{name}", section, tuple(_DAEMON_KEYS))
-    fields: dict[str, object] = {}
-    for key, given in section.items():
-        field, convert = _DAEMON_KEYS[key]
-        if isinstance(given, bool) and convert is check.switch:
-            fields[field] = given
-            continue
-        if not isinstance(given, str | int | float) or isinstance(given, bool):
-            raise InspectError(f"{path}: {key} in [daemon.{name}] takes a text or a number")
+    @contextlib.contextmanager
+    def fault(self) -> Iterator[None]:
+        """One thing that may be wrong."""
         try:
-            fields[field] = convert(str(given))
-        except ValueError as error:
-            raise InspectError(f"{path}: {key} in [daemon.{name}] {error}") from None
-    return msgspec.convert(fields, Asked)
+            yield
+        except InspectError as error:
+            if self._faults is None:
+                raise
+            self._faults.append(error)
+
+    def only(self, where: str, keys: Iterable[str], known: Iterable[str]) -> None:
+        """No other keys than these."""
+        for key in keys:
+            if key not in known:
+                with self.fault():
+                    place = f"in [{where}]" if where else "at the top"
+                    raise InspectError(
+                        f"{self._path}: unknown key {key!r} {place}", suggestion(key, known)
+                    )
+
+    def table(self, where: str, value: object) -> dict[str, object]:
+        """A section; an empty one where it is none."""
+        with self.fault():
+            if isinstance(value, dict):
+                return value
+            raise InspectError(f"{self._path}: {where} must be a section, [{where}]")
+        return {}
+
+    def named(self, kind: str, value: object) -> Iterator[tuple[str, dict[str, object]]]:
+        """Every `[kind.NAME]` with its fields."""
+        for name, section in self.table(kind, value).items():
+            with self.fault():
+                if kind == "daemon":
+                    check_name(name)
+                yield name, self.values(f"{kind}.{name}", section)
+
+    def values(self, where: str, value: object) -> dict[str, object]:
+        """The fields of one section, each checked."""
+        section = self.table(where, value)
+        keys = {key.name: key for key in KEYS if key.section == where.split(".")[0]}
+        self.only(where, section, keys)
+        fields: dict[str, object] = {}
+        for name, given in section.items():
+            if name not in keys:
+                continue
+            with self.fault():
+                try:
+                    fields[keys[name].field] = keys[name].take(given)
+                except ValueError as error:
+                    raise InspectError(f"{self._path}: {name} in [{where}] {error}") from None
+        return fields

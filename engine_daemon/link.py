@@ -5,6 +5,10 @@ frames and answers; nothing of sessions.
 """
 
 import asyncio
+import getpass
+import os
+import socket
+import time
 from collections.abc import Callable
 from typing import Final
 
@@ -44,6 +48,7 @@ class Link:
         self._waiting: dict[int, asyncio.Future[cmd.Message]] = {}
         self._count = 0
         self._heard = self._loop.time()
+        self._ahead: int | None = None
         self._closed = False
         self._loop.add_reader(self._monitor.fileno(), self._watch)
         self._loop.add_reader(self._socket.fileno(), self._drain)
@@ -71,6 +76,11 @@ class Link:
         """The link is of no more use."""
         if not self._lost.done():
             self._lost.set_result(reason)
+
+    @property
+    def hub_ns(self) -> int:
+        """The hub's clock now, or a little earlier; 0 while it has told nothing."""
+        return 0 if self._ahead is None else max(1, time.monotonic_ns() + self._ahead)
 
     def send(self, message: cmd.Message, session: str | None = None) -> int:
         """Send now or lose the link; the message's number."""
@@ -148,6 +158,10 @@ class Link:
         if kind is None:
             return  # a newer daemon may say more than we know
         message = decode_body(body, kind)
+        if isinstance(message, cmd.Welcome | cmd.Pong) and message.t_ns:
+            ahead = message.t_ns - time.monotonic_ns()
+            # The one that was under way for the least time tells best.
+            self._ahead = ahead if self._ahead is None else max(ahead, self._ahead)
         waiting = self._waiting.get(envelope.re) if envelope.re is not None else None
         if waiting is not None and not waiting.done():
             waiting.set_result(message)
@@ -155,10 +169,28 @@ class Link:
             self._received(message)
 
 
+def default_who() -> str:
+    """user@host, the name others see."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"
+
+
 def exit_of(code: str) -> Exit:
     """A refusal is the daemon's, unless the request itself was wrong."""
     usual = ("busy", "gone", "stale", "no_engine", "slow_down", "observer", "other_model")
-    lasting = ("no_lease", "no_memory", "context_full", "disk_full", "locked", "io", "engine")
+    lasting = (
+        "late",
+        "no_lease",
+        "no_memory",
+        "context_full",
+        "disk_full",
+        "locked",
+        "io",
+        "engine",
+    )
     other = ("no_hello", "version", "damaged")
     return Exit.DAEMON if code in (*usual, *lasting, *other) else Exit.USAGE
 

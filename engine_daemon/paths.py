@@ -186,6 +186,24 @@ def make_private(directory: Path) -> None:
     Raises InspectError when it is a symbolic link, no directory, or another user's. Bits of group
     and others are taken away when the directory is ours (a shared daemon leaves 0711 behind).
     """
+    if _make_ours(directory) != 0o700:
+        os.chmod(directory, 0o700)
+
+
+def make_base(base: Path) -> None:
+    """The folder above the daemons' for something else of ours: made if missing, refused if others
+    could put something there. A shared daemon's keeps its passage (0711)."""
+    if base == _default_runtime_base():
+        _make_ours(base)
+        return
+    try:
+        base.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unmakable(base, error) from None
+
+
+def _make_ours(directory: Path) -> int:
+    """Create it 0700 if missing; its mode. InspectError where it is not ours alone."""
     try:
         with contextlib.suppress(FileExistsError):
             directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -193,27 +211,34 @@ def make_private(directory: Path) -> None:
             directory.mkdir(mode=0o700, exist_ok=True)
         info = os.lstat(directory)
     except OSError as error:
+        raise _unmakable(directory, error) from None
+    mode = stat.S_IMODE(info.st_mode)
+    problem = foreign_folder(info)
+    if problem:
         raise InspectError(
-            f"cannot make {directory}: {error.strerror}",
-            "Set LLM_INSPECT_RUNTIME_DIR to a directory of your own",
+            f"{directory} {problem}; refusing to put sockets there",
+            "Remove it, or set LLM_INSPECT_RUNTIME_DIR to a directory of your own",
             exit_code=Exit.DAEMON,
-            code="io",
-        ) from None
+        )
+    return mode
+
+
+def foreign_folder(info: os.stat_result) -> str:
+    """What keeps a folder (not followed: `lstat`) from being ours alone; empty when nothing."""
     mode = stat.S_IMODE(info.st_mode)
     if not stat.S_ISDIR(info.st_mode):
-        problem = "is not a directory"
-    elif info.st_uid != os.getuid():
-        problem = f"belongs to uid {info.st_uid}"
-    elif mode & 0o066:
-        problem = f"is open to others (mode {mode:o})"
-    else:
-        if mode != 0o700:
-            os.chmod(directory, 0o700)
-        return
-    raise InspectError(
-        f"{directory} {problem}; refusing to put sockets there",
-        "Remove it, or set LLM_INSPECT_RUNTIME_DIR to a directory of your own",
+        return "is not a directory"
+    if info.st_uid != os.getuid():
+        return f"belongs to uid {info.st_uid}"
+    return f"is open to others (mode {mode:o})" if mode & 0o066 else ""
+
+
+def _unmakable(directory: Path, error: OSError) -> InspectError:
+    return InspectError(
+        f"cannot make {directory}: {error.strerror}",
+        "Set LLM_INSPECT_RUNTIME_DIR to a directory of your own",
         exit_code=Exit.DAEMON,
+        code="io",
     )
 
 

@@ -1,6 +1,7 @@
 """`config.toml` and the options of a daemon."""
 
 import math
+import re
 import stat
 from pathlib import Path
 
@@ -10,6 +11,9 @@ import pytest
 from engine_daemon.config import Asked, Config, DaemonOptions, read_config
 from engine_daemon.errors import InspectError
 from engine_daemon.protocol.worker import EngineOptions
+from engine_daemon.settings import KEYS, Key
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "config.md"
 
 
 def written(folder: Path, text: str) -> Path:
@@ -38,9 +42,12 @@ def test_everything_at_once(tmp_path: Path) -> None:
             plain_engine = true
             verify = true
             share = "alice,@lab"
+            [remote."gpu.lab"]
+            command = "uv run llm-inspect"
             """,
         )
     )
+    assert config.remotes == {"gpu.lab": ("uv", "run", "llm-inspect")}
     assert config.state == Path("/data/state")
     assert config.theme == "paper"
     assert config.daemons["big"] == Asked(
@@ -71,6 +78,9 @@ def test_everything_at_once(tmp_path: Path) -> None:
         ("[daemon.a]\nidle_exit = 1" + "0" * 23, "must be at most", ""),
         ("[daemon.a]\nplain_engine = 1", "takes true or false", ""),
         ("[daemon]\na = 1", "must be a section", ""),
+        ("[remote.a]\ncomand = 'x'", "unknown key 'comand' in [remote.a]", "Did you mean command?"),
+        ("[remote.a]\ncommand = 'x \"y'", "takes a command", ""),
+        ("[remote]\na = 1", "must be a section", ""),
         ("[screen]\ntheme = 3", "takes a theme's name", ""),
         ("x = ", "cannot read", "Mend the file or move it away"),
     ],
@@ -82,6 +92,68 @@ def test_faults_name_file_and_key(tmp_path: Path, text: str, words: str, hint: s
     assert "config.toml" in raised.value.message
     assert raised.value.hint == hint
     assert raised.value.exit_code == 2
+
+
+def page_rows() -> list[tuple[str, str, str, str]]:
+    """Section, key, example and meaning of every row of the page."""
+    rows, section = [], ""
+    for line in PAGE.read_text("utf-8").splitlines():
+        if found := re.fullmatch(r"## `\[(\w+)[.\w]*\]`", line):
+            section = found[1]
+        elif found := re.fullmatch(r"\| `(\w+)` \| `(.*?)` \| (.*) \|", line):
+            rows.append((section, found[1], found[2], found[3]))
+    return rows
+
+
+def test_every_key_is_on_the_page_as_it_is() -> None:
+    assert page_rows() == [(key.section, key.name, key.example, key.says) for key in KEYS]
+    assert "docs/config.md" in (PAGE.parents[1] / "README.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize("key", KEYS, ids=lambda key: f"{key.section}.{key.name}")
+def test_every_example_of_the_page_is_taken(tmp_path: Path, key: Key) -> None:
+    section = f"{key.section}.x" if key.section in ("daemon", "remote") else key.section
+    config = read_config(written(tmp_path, f"[{section}]\n{key.name} = {key.example}\n"))
+    assert config != Config()
+
+
+def test_every_option_of_a_daemon_has_a_key() -> None:
+    fields = {key.field for key in KEYS if key.section == "daemon"}
+    assert fields == set(Asked.__struct_fields__)
+
+
+def test_what_is_right_can_be_used_though_something_is_wrong(tmp_path: Path) -> None:
+    folder = written(
+        tmp_path,
+        """
+        strange = 1
+        [paths]
+        state = "/data/state"
+        cache = "relative"
+        [screen]
+        theme = 3
+        [daemon.good]
+        model = "m"
+        dtyp = "fp32"
+        [daemon."bad name"]
+        model = "m"
+        [remote.box]
+        command = ""
+        """,
+    )
+    faults: list[InspectError] = []
+    config = read_config(folder, faults)
+    assert config == Config(state=Path("/data/state"), daemons={"good": Asked(model="m")})
+    assert [fault.message.split(": ", 1)[-1].split(",")[0] for fault in faults] == [
+        "unknown key 'strange' at the top",
+        "cache in [paths] takes an absolute path",
+        "theme in [screen] takes a theme's name",
+        "unknown key 'dtyp' in [daemon.good]",
+        "'bad name' is no daemon name",
+        "command in [remote.box] takes a command",
+    ]
+    assert read_config(written(tmp_path, "x = "), faults) == Config()
+    assert "cannot read" in faults[-1].message
 
 
 def test_the_command_line_counts_more_than_the_section() -> None:

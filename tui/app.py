@@ -12,11 +12,12 @@ import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import events, work
 from textual.app import App
 from textual.command import Provider
+from textual.filter import Monochrome, NoColor
 
 from engine_daemon.addressing import attach_line, find_session, newest_session
 from engine_daemon.errors import Exit, InspectError
@@ -29,9 +30,12 @@ from tui.screens.main import MainScreen
 from tui.source import OpenSource
 from tui.terminal import CHECK_S, EXIT_CODE, GRACE_S, ensure_size, hung_up
 from tui.text import show_text
-from tui.theming import DEFAULT_THEME, TERMINAL_ROLES, offered, read_themes
+from tui.theming import COLOURLESS_THEME, DEFAULT_THEME, TERMINAL_ROLES, offered, read_themes
 from tui.view import View
 from tui.widgets.typed_ahead import take_typed
+
+if TYPE_CHECKING:  # zmq, after the first picture
+    from engine_daemon.mending import Tunnel
 
 
 class InspectApp(App[InspectError]):
@@ -41,6 +45,7 @@ class InspectApp(App[InspectError]):
         attach: makes the source; entered once the first picture is on screen.
         open_command: a session to open; else `session` (name, prefix or title) is shown; else the
             most recent open one.
+        last: done before the process ends without the application's leave.
     """
 
     CSS_PATH = "app.tcss"
@@ -57,8 +62,12 @@ class InspectApp(App[InspectError]):
         observe: bool = False,
         theme: str | None = None,
         config: Path | None = None,
+        last: Callable[[], None] | None = None,
     ) -> None:
+        if os.environ.get("NO_COLOR") == "":  # as good as not set, says no-color.org
+            del os.environ["NO_COLOR"]
         super().__init__()
+        self._last = last
         self._source = attach
         self._open = open_command
         self._wanted = session
@@ -72,6 +81,15 @@ class InspectApp(App[InspectError]):
                 f"no theme named {show_text(theme)}", f"There are: {', '.join(names)}"
             )
         self.theme = theme or DEFAULT_THEME
+        if self.no_color:
+            self._without_colour()
+
+    def _without_colour(self) -> None:
+        """NO_COLOR: none at all, not Textual's greys. The theme that knows no grounds says with
+        signs, bold, reverse and underline what the others say with them."""
+        self._filters = [one for one in self._filters if not isinstance(one, Monochrome)]
+        self._filters.append(NoColor())
+        self.theme = COLOURLESS_THEME
 
     def make_main(self, *, observe: bool) -> MainScreen:
         """The screen under every other."""
@@ -86,10 +104,13 @@ class InspectApp(App[InspectError]):
         return self.main
 
     def on_load(self) -> None:
-        """SIGTERM gives the terminal back."""
+        """SIGTERM gives the terminal back; the terminal's end (SIGHUP) leaves nothing behind."""
         if not self.is_headless:
+            loop = asyncio.get_running_loop()
             leave = partial(self.exit, return_code=Exit.TERMINATED)
-            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, leave)
+            loop.add_signal_handler(signal.SIGTERM, leave)
+            if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+                loop.add_signal_handler(signal.SIGHUP, self._leave_now)
 
     def on_mount(self) -> None:
         """Attach once there is something on screen."""
@@ -99,10 +120,18 @@ class InspectApp(App[InspectError]):
 
     def _leave_a_dead_terminal(self) -> None:
         if hung_up(terminal()):
-            leaving = threading.Timer(GRACE_S, os._exit, (EXIT_CODE,))
-            leaving.daemon = True
-            leaving.start()
-            self.exit(return_code=EXIT_CODE)
+            self._leave_now()
+
+    def _leave_now(self) -> None:
+        leaving = threading.Timer(GRACE_S, self._end_process)
+        leaving.daemon = True
+        leaving.start()
+        self.exit(return_code=EXIT_CODE)
+
+    def _end_process(self) -> None:
+        if self._last is not None:
+            self._last()
+        os._exit(EXIT_CODE)
 
     def action_use_theme(self, name: str) -> None:
         """Use a theme by its name."""
@@ -169,10 +198,12 @@ def run_screen(
     observe: bool = False,
     who: str | None = None,
     theme: str | None = None,
+    tunnel: "Tunnel | None" = None,
 ) -> int:
     """Run the screen on a running daemon until the person leaves; the command's exit code.
 
     `open_command` opens a session, `prompt` does so with everything else as it is by default.
+    `tunnel`: what a daemon on another machine is reached through.
     """
     if open_command is None and prompt is not None:
         open_command = Open(prompt=prompt)
@@ -180,7 +211,7 @@ def run_screen(
     def attach() -> OpenSource:
         from engine_daemon.client import DaemonClient  # zmq, after the first picture
 
-        return DaemonClient(paths, who=who, client="tui", observe=observe)
+        return DaemonClient(paths, who=who, client="tui", observe=observe, tunnel=tunnel)
 
     app = InspectApp(
         attach,
@@ -189,6 +220,7 @@ def run_screen(
         observe=observe,
         theme=theme,
         config=paths.config,
+        last=None if tunnel is None else tunnel.close,
     )
     prepare_terminal()
     error = app.run()

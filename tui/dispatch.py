@@ -17,6 +17,8 @@ from engine_daemon.errors import Exit, InspectError
 if TYPE_CHECKING:
     from engine_daemon.cli.parser import Parsed
 
+NO_SCREEN: Final = ("", "dumb")
+"""Values of TERM without a cursor that could be moved."""
 BUG: Final = 70
 """Exit code of a mistake of our own (EX_SOFTWARE): none of the contract's."""
 
@@ -78,7 +80,7 @@ def _dispatch(words: list[str]) -> int:
         return _screen(parsed)
     if parsed.command == "replay":
         return _replay(parsed)
-    if parsed.command == "open" and _has_terminal() and os.environ.get("TERM") != "dumb":
+    if parsed.command == "open" and _has_screen():
         return _open(parsed)
     from engine_daemon.cli.commands import run_command
 
@@ -88,41 +90,60 @@ def _dispatch(words: list[str]) -> int:
 def _screen(parsed: "Parsed") -> int:
     """The screen: on a daemon that is started if need be, or (`attach`) on one that runs."""
     _check_terminal()
-    from engine_daemon.addressing import find_session
     from engine_daemon.cli.prompt import read_prompt
     from engine_daemon.cli.request import open_command, who
-    from engine_daemon.cli.target import attach_target, ensure_running, state_of, target_of
+    from engine_daemon.cli.target import ensure_running, target_of
     from engine_daemon.paths import with_name
 
     given = parsed.given
-    session: str | None = None
     if parsed.command == "attach":
-        prompt = None
-        target = attach_target(parsed.arguments, given)
-        state = state_of(target)
-        if given.session is not None:
-            session = find_session(state.sessions, given.session).session
-    else:
-        prompt = read_prompt(parsed.arguments, given)
-        target = target_of(given)
+        return _attach(parsed)
+    prompt = read_prompt(parsed.arguments, given)
+    target = target_of(given)
     command = None if prompt is None else open_command(given, prompt, run=False)
     try:
-        if parsed.command != "attach":
-            ensure_running(target)
+        ensure_running(target)
         from tui.app import run_screen
 
         return run_screen(
             target.paths,
             prompt=prompt,
             open_command=command,
-            session=session,
-            observe=given.observe,
             who=who(given),
             theme=target.theme,
         )
     except InspectError as error:
         error.hint = with_name(error.hint, target.paths.name)
         raise
+
+
+def _attach(parsed: "Parsed") -> int:
+    """The screen on a daemon that runs, on this machine or another one."""
+    from engine_daemon.addressing import find_session
+    from engine_daemon.cli.request import who
+    from engine_daemon.cli.target import reached, state_of
+    from engine_daemon.paths import with_name
+
+    given = parsed.given
+    with reached(parsed.arguments, given) as target:
+        try:
+            session: str | None = None
+            state = state_of(target)
+            if given.session is not None:
+                session = find_session(state.sessions, given.session).session
+            from tui.app import run_screen
+
+            return run_screen(
+                target.paths,
+                session=session,
+                observe=given.observe,
+                who=who(given),
+                theme=target.theme,
+                tunnel=target.tunnel,
+            )
+        except InspectError as error:
+            error.hint = with_name(error.hint, target.paths.name)
+            raise
 
 
 def _replay(parsed: "Parsed") -> int:
@@ -159,16 +180,20 @@ def _has_terminal() -> bool:
     return all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
 
 
+def _has_screen() -> bool:
+    return _has_terminal() and os.environ.get("TERM", "") not in NO_SCREEN
+
+
 def _check_terminal() -> None:
     """Refuse before anything is started where there is no screen (Textual draws on stderr)."""
     if not _has_terminal():
         raise InspectError(
             "the screen needs a terminal", "Without one: llm-inspect run PROMPT, or --help"
         )
-    if os.environ.get("TERM") == "dumb":
-        raise InspectError(
-            "TERM=dumb has no screen", "Set TERM to what the terminal is, or use llm-inspect run"
-        )
+    term = os.environ.get("TERM", "")
+    if term in NO_SCREEN:
+        named = f"TERM={term} has no screen" if term else "TERM is not set: there is no screen"
+        raise InspectError(named, "Set TERM to what the terminal is, or use llm-inspect run")
 
 
 def _tell(text: str) -> int:

@@ -17,6 +17,8 @@ from textual.theme import Theme
 from engine_daemon.errors import InspectError
 
 DEFAULT_THEME: Final = "ink"
+COLOURLESS_THEME: Final = "ansi-dark"
+"""Where no colour may be sent: the terminal's own palette, of which nothing is then used."""
 ROLES: Final = (
     "muted",
     "border-quiet",
@@ -289,7 +291,7 @@ def _shades(
             plain,
             Style(color=ink[1]),
             Style(color=ink[1], underline=True),
-            Style(color=ink[2], underline=True),
+            Style(color=ink[2], underline=True, bold=True),
         )
     grounds: Iterable[Color] = (high, high.blend(mid, 0.6), mid, mid.blend(low, 0.6), low)
     one, two, three, four, five = (Style(color=text, bgcolor=g.rich_color) for g in grounds)

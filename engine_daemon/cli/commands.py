@@ -45,6 +45,10 @@ def _run(parsed: Parsed) -> int:
             from engine_daemon.cli import diff
 
             return diff.main(arguments, given)
+        case ["doctor"]:
+            from engine_daemon.cli import doctor
+
+            return doctor.main(given)
         case ["models", "pull"]:
             from engine_daemon.cli import pull
 

@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from engine_daemon.cli import logs
 from engine_daemon.cli.options import Given
 from engine_daemon.cli.output import say, tell
 from engine_daemon.cli.progress import LoadProgress
@@ -24,20 +25,21 @@ from engine_daemon.cli.target import (
     check_asked,
     check_model,
     defaults,
+    lenient_config,
+    running_target,
     start,
     started_meanwhile,
     state_of,
     target_of,
     wait_for_connection,
 )
-from engine_daemon.config import DaemonOptions, read_config
+from engine_daemon.config import DaemonOptions
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.launch import stop_daemon, wait_ready
 from engine_daemon.lookup import endpoint_of, is_running, no_daemon, read_connection
-from engine_daemon.paths import foreign, paths_for, read_regular, runtime_base
+from engine_daemon.paths import foreign, read_regular, runtime_base
+from engine_daemon.protocol.codec import VERSION
 from engine_daemon.protocol.state import EngineState, State, ViewerInfo, WeightsCheck
-
-DEFAULT_LINES: Final = 200
 
 
 def start_command(given: Given) -> int:
@@ -86,7 +88,7 @@ def _start(target: Target, options: DaemonOptions, given: Given) -> None:
 
 def stop_command(given: Given) -> int:
     """`daemon stop`."""
-    target = target_of(given)
+    target = running_target(given)
     if not is_running(target.paths):
         raise no_daemon(target.paths.name)
     if not _may_stop(target, given):
@@ -139,13 +141,15 @@ def _asks(viewer: ViewerInfo) -> bool:
 
 def status_command(given: Given) -> int:
     """`daemon status`."""
-    target = target_of(given)
+    target = running_target(given)
     state = state_of(target)
     viewers = [viewer for viewer in state.viewers if not _asks(viewer)]
     state = msgspec.structs.replace(state, viewers=viewers)
     connection = read_connection(target.paths)
     if given.json:
         running = {key: connection[key] for key in ("name", "pid", "version", "started")}
+        running["socket"] = str(connection["viewers"]).removeprefix("ipc://")
+        running["protocol"] = VERSION
         tell(json.dumps({**running, **_object(state)}))
         return 0
     up = time.time() - float(connection["started"])
@@ -212,26 +216,6 @@ def _weights_text(check: WeightsCheck) -> str:
     return f"{word}, checked at {when}, {check.checksum[:16]}"
 
 
-def logs_command(given: Given) -> int:
-    """`daemon logs`: the end of the daemon's log."""
-    target = target_of(given)
-    try:
-        log = read_regular(target.paths.log).decode("utf-8", "surrogateescape")
-    except FileNotFoundError:
-        raise InspectError(
-            f"the daemon {target.paths.name} has no log yet", exit_code=Exit.DAEMON
-        ) from None
-    except OSError as error:
-        raise InspectError(
-            f"cannot read {target.paths.log}: {error.strerror}", exit_code=Exit.DAEMON, code="io"
-        ) from None
-    lines = log.splitlines()
-    count = DEFAULT_LINES if given.lines is None else given.lines
-    for line in lines[len(lines) - min(count, len(lines)) :]:
-        tell(line)
-    return 0
-
-
 def list_command(given: Given) -> int:
     """`daemon list`: every daemon of this user that runs on this machine."""
     found = list(_running())
@@ -256,7 +240,7 @@ def list_command(given: Given) -> int:
 
 
 def _running() -> Iterator[dict[str, object]]:
-    config = read_config(paths_for().config)
+    config = lenient_config()
     for folder in _folders(runtime_base(config.runtime)):
         try:
             name = str(json.loads(read_regular(folder / "conn.json"))["name"])
@@ -277,7 +261,7 @@ COMMANDS: Final[Mapping[str, Callable[[Given], int]]] = {
     "stop": stop_command,
     "restart": restart_command,
     "status": status_command,
-    "logs": logs_command,
+    "logs": logs.main,
     "list": list_command,
 }
 """Verb → what it does."""

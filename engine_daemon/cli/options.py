@@ -114,6 +114,7 @@ class Given:
     no_wait: bool = False
     yes: bool = False
     lines: int | None = None
+    follow: bool = False
     to: str | None = None
     out: str | None = None
     tol: float | None = None
@@ -233,6 +234,7 @@ OPTIONS: Final = (
     Option("--no-wait", _G.NO_WAIT, "return when the daemon answers, before the model is ready"),
     Option("--yes", _G.YES, "do not ask"),
     Option("--lines", _G.LINES, "how many from the end (200)", "N", check.whole(0), "-n"),
+    Option("--follow", _G.LINES, "go on with what comes", short="-f"),
     Option("--to", _G.EXPORT, "jsonl, csv, html, trace or text", "FORMAT"),
     Option("--out", _G.EXPORT, "into this file instead of standard output", "PATH", check.plain),
     Option("--tol", _G.DIFF, "difference of probabilities that counts", "P", check.number(0, 1)),

@@ -44,8 +44,8 @@ _STARTS: Final = Group.NAME | _PLACE | Group.LIMIT | Group.NO_WAIT | Group.SHARE
 COMMANDS: Final = {
     SCREEN: Command("[PROMPT]", "open the screen, on a new session with PROMPT", _OPENS, most=1),
     "attach": Command(
-        "[NAME|USER/NAME|ipc://PATH]",
-        "open the screen of a daemon that runs",
+        "[WHERE]",
+        "a running one: NAME, USER/NAME, ssh://HOST/NAME",
         _SPEAKS | Group.ATTACH,
         most=1,
     ),
@@ -86,11 +86,10 @@ COMMANDS: Final = {
     "daemon status": Command("", "what it is doing", Group.NAME | Group.JSON),
     "daemon logs": Command("", "the end of its log", Group.NAME | Group.LINES),
     "daemon list": Command("", "daemons on this machine", Group.JSON),
+    "doctor": Command("", "what may be wrong here, and what to do", Group.JSON),
 }
-LATER: Final = ("doctor",)
-"""Commands of a later version: not prompts either."""
 _DEFAULT_VERB: Final = {"sessions": "list", "models": "list"}
-_WORDS: Final = (*LATER, *dict.fromkeys(name.split()[0] for name in COMMANDS if name))
+_WORDS: Final = tuple(dict.fromkeys(name.split()[0] for name in COMMANDS if name))
 
 
 def parse(argv: Sequence[str]) -> Parsed:
@@ -116,11 +115,6 @@ def _command(head: list[str]) -> tuple[str, list[str]]:
     if not head or head[0] not in _WORDS:
         return SCREEN, head
     word, rest = head[0], head[1:]
-    if word in LATER:
-        raise InspectError(
-            f"{word} is not in this version of llm-inspect",
-            f"To use it as a prompt: llm-inspect -- {word}",
-        )
     if word in COMMANDS:
         return word, rest
     verbs = [name.split()[1] for name in COMMANDS if name.startswith(f"{word} ")]

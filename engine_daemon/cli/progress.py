@@ -3,6 +3,7 @@
 Knows the daemon's state; not how it arrives.
 """
 
+import os
 import shutil
 import sys
 import threading
@@ -37,7 +38,7 @@ class LoadProgress:
 
     def __init__(self) -> None:
         self._started = time.monotonic()
-        self._bar = sys.stderr.isatty()
+        self._bar = sys.stderr.isatty() and os.environ.get("TERM", "") not in ("", "dumb")
         self._stage: str | None = None
         self._engine: EngineState | None = None
         self._drawn = 0.0

@@ -4,9 +4,11 @@ Knows configuration, options and launching; nothing of sessions.
 """
 
 import asyncio
+import contextlib
 import dataclasses
 import math
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -17,11 +19,13 @@ from engine_daemon.cli.options import Given
 from engine_daemon.cli.output import say
 from engine_daemon.cli.progress import LoadProgress
 from engine_daemon.cli.request import asked as asked_for
+from engine_daemon.cli.signals import take_sighup
 from engine_daemon.client import DaemonClient
-from engine_daemon.config import Asked, DaemonOptions, read_config
+from engine_daemon.config import Asked, Config, DaemonOptions, read_config
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.launch import start_daemon
 from engine_daemon.lookup import is_running, no_daemon, read_connection
+from engine_daemon.mending import Tunnel
 from engine_daemon.options import duration_text
 from engine_daemon.paths import DEFAULT_NAME, Paths, foreign, name_option, paths_for
 from engine_daemon.protocol.state import EngineState, State
@@ -43,6 +47,7 @@ class Target:
     paths: Paths
     asked: Asked
     theme: str | None = None
+    tunnel: Tunnel | None = None
 
     @property
     def option(self) -> str:
@@ -59,14 +64,26 @@ def target_of(given: Given, *, starts_daemon: bool = False) -> Target:
     return Target(config.paths(name), line.over(section).checked(), config.theme)
 
 
+def running_target(given: Given) -> Target:
+    """The daemon meant, for who asks nothing of it: a wrong `config.toml` is told, and what of it
+    can be used is. A running daemon can always be looked at and stopped."""
+    name = given.name or DEFAULT_NAME
+    return Target(lenient_config().paths(name), Asked())
+
+
+def lenient_config() -> Config:
+    """What can be used of `config.toml`; what cannot is told as a warning."""
+    faults: list[InspectError] = []
+    config = read_config(paths_for().config, faults)
+    for fault in faults:
+        hint = f" ({fault.hint})" if fault.hint else ""
+        say(" ".join(f"warning: {fault.message}{hint}; going on without it".split()))
+    return config
+
+
 def attach_target(arguments: list[str], given: Given) -> Target:
-    """The daemon that `attach WHERE` means."""
+    """The daemon that `attach WHERE` means, on this machine."""
     where = arguments[0] if arguments else None
-    if where is not None and where.startswith("ssh:"):
-        raise InspectError(
-            f"attaching to {where} is not supported in this version",
-            "Log in there, then: llm-inspect attach",
-        )
     if where is not None and ("/" in where or ":" in where):
         if given.name is not None:
             raise InspectError(f"two daemons are named: {where} and {given.name}")
@@ -74,6 +91,26 @@ def attach_target(arguments: list[str], given: Given) -> Target:
     if where is not None and given.name not in (None, where):
         raise InspectError(f"two daemons are named: {where} and {given.name}")
     return target_of(dataclasses.replace(given, name=where or given.name))
+
+
+@contextlib.contextmanager
+def reached(arguments: list[str], given: Given) -> Iterator[Target]:
+    """The daemon that `attach WHERE` means, here or elsewhere, while it is attached to."""
+    where = arguments[0] if arguments else ""
+    if not where.startswith("ssh:"):
+        yield attach_target(arguments, given)
+        return
+    from engine_daemon.remote.address import parse_remote  # for who goes elsewhere only
+    from engine_daemon.remote.tunnel import Tunnel as SshTunnel
+
+    remote = parse_remote(where)
+    if given.name is not None:
+        raise InspectError(f"two daemons are named: {where} and {given.name}")
+    config, own = read_config(paths_for().config), paths_for()
+    command = config.remotes.get(remote.host, ())
+    take_sighup()  # ssh and its folder end with this process, whatever ends it
+    with SshTunnel(remote, say, command, config.runtime) as tunnel:
+        yield Target(tunnel.paths(own), Asked(), config.theme, tunnel)
 
 
 def defaults(target: Target, *, implicit: bool) -> DaemonOptions:

@@ -120,7 +120,7 @@ class Front:
             if now - viewer.heard > SILENT_S:
                 self._forget(viewer)
             elif now - viewer.heard > QUIET_S:
-                self._send(viewer, cmd.Pong())
+                self._send(viewer, cmd.Pong(t_ns=time.monotonic_ns()))
 
     def followed(self) -> set[str]:
         """Sessions that somebody follows."""
@@ -250,6 +250,7 @@ class Front:
             role=viewer.role,
             limits=cmd.Limits(body_bytes=codec.BODY_LIMIT, text_bytes=codec.TEXT_LIMIT),
             state=self._state(),
+            t_ns=time.monotonic_ns(),
         )
         self._send(viewer, welcome, re=envelope.id)
 
@@ -302,8 +303,9 @@ class Front:
         for name in viewer.following:
             session = self._store.get(name)
             if session is not None:
-                return cmd.Pong(head=session.log.head, durable=session.durable())
-        return cmd.Pong()
+                head, durable = session.log.head, session.durable()
+                return cmd.Pong(head=head, durable=durable, t_ns=time.monotonic_ns())
+        return cmd.Pong(t_ns=time.monotonic_ns())
 
     # Sending ----------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ Holds the lock for life, and notices when somebody cleans the directory away und
 daemon. Binds nothing itself.
 """
 
+import contextlib
 import fcntl
 import json
 import logging
@@ -84,14 +85,21 @@ class Home:
         if now - self._checked < CHECK_S:
             return False
         self._checked = now
-        if self._shared and not is_let_through(self._paths):  # another daemon of ours was started
-            let_through(self._paths)
+        if self._shared:
+            self._let_through_again()
         if now - self._touched > TOUCH_S:
             self._touched = now
             for path in (self._paths.runtime, self._paths.lock, self._paths.connection):
                 if path.exists():
                     os.utime(path)
         return not (_same_file(self._lock, self._paths.lock) and all(map(_is_there, self._all())))
+
+    def _let_through_again(self) -> None:
+        """Another daemon of ours was started, and closed the folder above both. Where somebody else
+        closed one, others stay out and everybody who is attached stays."""
+        with contextlib.suppress(OSError, InspectError):
+            if not is_let_through(self._paths):
+                let_through(self._paths)
 
     def _all(self) -> tuple[Path, ...]:
         return (*self._sockets(), self._paths.connection)

@@ -19,6 +19,7 @@ from engine_daemon.hub.durability import Syncer
 from engine_daemon.hub.front import Front
 from engine_daemon.hub.home import Home
 from engine_daemon.hub.idle import give_back
+from engine_daemon.hub.log_file import LogFile
 from engine_daemon.hub.sessions import SessionStore
 from engine_daemon.hub.sharing import Sharing
 from engine_daemon.hub.workers import EngineSide
@@ -61,6 +62,7 @@ class Hub:
             self._state_changed,
             sharing,
         )
+        self._log_file = LogFile(paths)
         self._state_dirty = False
         self._state_sent = 0.0
         self._idle_since = time.monotonic()
@@ -138,6 +140,7 @@ class Hub:
             if session.stalled and session.settle():
                 self._state_changed()
         self._engine.check_patience(now)
+        self._log_file.check()
         self._front.probe(now)
         followed = self._front.followed()
         if give_back(self._store, self._engine.seats, followed, now, self._options.idle_cache_s):

@@ -21,6 +21,9 @@ from engine_daemon.hub.workers import EngineSide
 from engine_daemon.protocol import commands as cmd
 from engine_daemon.recording.writer import LogError
 
+LATE_S: Final = 4.0
+"""A command that was under way for so long is not obeyed: whoever sent it has been told, or is
+about to be, that no answer came (after 5 s). A link that stalls delivers what was sent over it."""
 REMEMBERED: Final = 4096
 """Replies kept, so that a repeated command gets the same one."""
 
@@ -49,25 +52,34 @@ class Orders:
 
     def command(self, viewer: Viewer, message: cmd.Cmd, now: float) -> cmd.Reply:
         """Do it, or say why not."""
-        return self._once(viewer, message.cmd, lambda: self._carry_out(viewer, message, now))
+        return self._once(viewer, message, lambda: self._carry_out(viewer, message, now), now)
 
     def lease(self, viewer: Viewer, message: cmd.Lease, now: float) -> cmd.Reply:
         """Hand a lease over, or say why not."""
-        return self._once(viewer, message.cmd, lambda: self._hand_over(viewer, message, now))
+        return self._once(viewer, message, lambda: self._hand_over(viewer, message, now), now)
 
     def _once(
-        self, viewer: Viewer, command: bytes, act: Callable[[], tuple[str | None, int]]
+        self,
+        viewer: Viewer,
+        message: cmd.Cmd | cmd.Lease,
+        act: Callable[[], tuple[str | None, int]],
+        now: float,
     ) -> cmd.Reply:
-        """Act, unless that was done for the same `command` before; the reply is the same then.
+        """Act, unless that was done for the same message before; the reply is the same then.
 
-        Observers change nothing. `act` gives the session concerned and the number of the lease
-        that the sender has of it.
+        Observers change nothing, nor does what comes too late. `act` gives the session concerned
+        and the number of the lease that the sender has of it.
         """
+        command = message.cmd
         if viewer.role == "observer":
             return Rejected("observer", "observers only watch").reply(command)
         known = self._replies.get(command)
         if known is not None:
             return known
+        under_way = now - message.t_ns / 1e9
+        if message.t_ns and under_way > LATE_S:
+            late = f"not done: it was under way for {under_way:.0f} s"
+            return Rejected("late", late, "Look at the session, then try again").reply(command)
         try:
             session, lease_no = act()
             reply = cmd.Reply(cmd=command, status="accepted", session=session, lease_no=lease_no)

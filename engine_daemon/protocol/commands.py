@@ -235,7 +235,9 @@ class Ack(Message, frozen=True, kw_only=True):
 class Cmd(Message, frozen=True, kw_only=True):
     """A command. `cmd` is its idempotency key; `at` is required where it changes the engine.
 
-    `lease_no`: of the lease the sender holds; 0 = none, then a free one is taken with it.
+    `lease_no`: of the lease the sender holds; 0 = none, then a free one is taken with it. `t_ns`:
+    the hub's clock when it was sent, as the sender reckons it from what the hub told; 0 = it
+    cannot. One that comes long after is refused as `late`.
     """
 
     cmd: bytes
@@ -244,6 +246,7 @@ class Cmd(Message, frozen=True, kw_only=True):
     session: str | None = None
     lease_no: int = 0
     at: At | None = None
+    t_ns: int = 0
 
 
 class AskRequest(Message, frozen=True, kw_only=True):
@@ -271,7 +274,7 @@ class Limits(Record, frozen=True, kw_only=True):
 
 
 class Welcome(Message, frozen=True, kw_only=True):
-    """The viewer is attached."""
+    """The viewer is attached. `t_ns`: the hub's monotonic clock."""
 
     ver: str
     tool: str
@@ -281,6 +284,7 @@ class Welcome(Message, frozen=True, kw_only=True):
     role: Role
     limits: Limits
     state: State
+    t_ns: int = 0
 
 
 class Refuse(Message, frozen=True, kw_only=True):
@@ -345,10 +349,11 @@ class Answer(Message, frozen=True, kw_only=True):
 
 
 class Pong(Message, frozen=True, kw_only=True):
-    """Answer to `ping`: log head and durable count of the followed session."""
+    """Answer to `ping`: log head and durable count of the followed session, the hub's clock."""
 
     head: int = 0
     durable: int = 0
+    t_ns: int = 0
 
 
 class ErrorMessage(Message, frozen=True, kw_only=True):

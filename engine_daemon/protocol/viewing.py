@@ -19,13 +19,14 @@ class Lease(Message, frozen=True, kw_only=True):
     """Viewer → hub: about the right to command a session; answered with `reply` to `cmd`.
 
     `acquire` a free one, `renew` one's own, `release` it, `take` it from whoever has it.
-    `lease_no`: the number one believes to have (`renew`, `release`).
+    `lease_no`: the number one believes to have (`renew`, `release`). `t_ns`: as in a command.
     """
 
     cmd: bytes
     session: str
     do: LeaseWord
     lease_no: int = 0
+    t_ns: int = 0
 
 
 class Lost(Message, frozen=True, kw_only=True):

@@ -66,11 +66,6 @@ def test_commands_on_recordings(words: list[str]) -> None:
     assert (parsed.command, parsed.arguments) == (words[0], words[1:])
 
 
-@pytest.mark.parametrize("word", ["doctor"])
-def test_commands_of_later_versions_say_so(word: str) -> None:
-    assert "not in this version" in complaint(word, "file.lir")
-
-
 @pytest.mark.parametrize(
     ("words", "part"),
     [

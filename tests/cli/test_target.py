@@ -5,7 +5,7 @@ import math
 import pytest
 
 from engine_daemon.cli.options import Given
-from engine_daemon.cli.target import attach_target, differences, target_of
+from engine_daemon.cli.target import attach_target, differences, reached, target_of
 from engine_daemon.config import Asked, DaemonOptions
 from engine_daemon.errors import InspectError
 from engine_daemon.protocol.state import EngineState
@@ -78,8 +78,11 @@ def test_where_to_attach() -> None:
     with directories():
         assert attach_target(["big"], Given()).paths.name == "big"
         assert attach_target([], Given(name="big")).paths.name == "big"
-        with pytest.raises(InspectError, match="not supported in this version"):
-            attach_target(["ssh://box/big"], Given())
+        with (
+            pytest.raises(InspectError, match="two daemons"),
+            reached(["ssh://box/big"], Given(name="big")),
+        ):
+            pass
         with pytest.raises(InspectError, match="no user"):
             attach_target(["no-such-user/big"], Given())
         for where in ("nobody/big", "ipc:///tmp/x"):

@@ -130,7 +130,7 @@ def test_files_that_would_be_waited_for(place: Place) -> None:
     config = place.root / "config" / "llm-inspect"
     config.mkdir(parents=True)
     os.mkfifo(config / "config.toml")
-    assert "no regular file" in place.run("daemon", "status", code=2).err
+    assert "no regular file" in place.run("daemon", "start", code=2).err
 
 
 def test_the_place_must_be_ours(place: Place) -> None:

@@ -84,6 +84,25 @@ def test_what_the_configuration_asks_for(place: Place) -> None:
     assert "Did you mean engine?" in done.err
 
 
+def test_a_wrong_configuration_is_in_nobodys_way_who_looks_or_stops(place: Place) -> None:
+    config = place.root / "config" / "llm-inspect" / "config.toml"
+    place.run("daemon", "start", *SCRIPTED)
+    config.parent.mkdir(parents=True, exist_ok=True)
+    for text, words in (("[paths]\nsate = '/x'", "Did you mean state?"), ("x =", "cannot read")):
+        config.write_text(text, "utf-8")
+        for verb in ("status", "logs", "list"):
+            done = place.run("daemon", verb)
+            assert done.out
+            assert len(done.err.splitlines()) == 1
+            assert f"warning: {config}" in done.err or f"warning: cannot read {config}" in done.err
+            assert words in done.err
+        for command in (("daemon", "start"), ("daemon", "restart"), ("run", "Hi"), ("sessions",)):
+            assert str(config) in place.run(*command, code=2).err
+    pid = place.status()["pid"]
+    place.run("daemon", "stop")
+    assert not alive(pid)
+
+
 def test_restart_keeps_the_options_and_the_sessions(place: Place) -> None:
     place.run("daemon", "start", *SCRIPTED, "--idle-exit", "3h")
     session = place.json("run", "--json", "--steps", "3", "--keep", "Hi")[-1]["session"]

@@ -115,6 +115,7 @@ def test_without_any_session(place: Place) -> None:
         screen.finish()
 
 
+@pytest.mark.fault("T4")
 @pytest.mark.parametrize(("columns", "lines"), [(80, 24), (40, 12), (20, 5)])
 def test_small_terminals(place: Place, columns: int, lines: int) -> None:
     with place.terminal(*SCRIPTED, "Hello", columns=columns, lines=lines) as screen:
@@ -159,6 +160,7 @@ def test_attach_needs_a_daemon_and_a_session(place: Place) -> None:
         assert "no session 'ZZZ'" in screen.finish(2)
 
 
+@pytest.mark.fault("T4")
 def test_no_screen_in_a_dumb_terminal(place: Place) -> None:
     place.env["TERM"] = "dumb"
     with place.terminal("Hello world") as screen:

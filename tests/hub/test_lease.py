@@ -112,9 +112,13 @@ def test_only_the_holder_gives_it_back() -> None:
 
 
 @asynccontextmanager
-async def second(daemon: Daemon, session: str, **options: bool) -> AsyncIterator[Watch]:
+async def second(
+    daemon: Daemon, session: str, *, observe: bool = False, reconnect: bool = True
+) -> AsyncIterator[Watch]:
     """Somebody else who follows the session."""
-    async with DaemonClient(daemon.paths, who="second@box", client="test", **options) as client:
+    async with DaemonClient(
+        daemon.paths, who="second@box", client="test", observe=observe, reconnect=reconnect
+    ) as client:
         watch = Watch(client, session)
         try:
             yield watch
@@ -188,6 +192,7 @@ async def test_notes_need_no_lease_and_stay_where_they_were_written(daemon: Daem
     async with watching(daemon.paths) as first, second(daemon, first.session) as other:
         await first.standing(0)
         await first.run_to(4)
+        await first.standing(4)
         await other.standing(4)
         await first.client.command(cmd.Force(id=9, step=2), first.session, first.at())
         await first.until(lambda c: c.branch == 1 and c.status == "paused" and len(c) == 3)

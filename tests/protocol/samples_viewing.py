@@ -15,6 +15,30 @@ _VIEWER: Final = bytes(range(16, 32))
 
 VIEWING_SAMPLES: Final[dict[str, msgspec.Struct]] = {
     "Lease": g.Lease(cmd=_CMD, session="7ZK3M9QP", do="renew", lease_no=3),
+    "Lease-2": g.Lease(cmd=_CMD, session="7ZK3M9QP", do="renew", lease_no=3, t_ns=123_456_789),
+    "Cmd-2": c.Cmd(
+        cmd=_CMD,
+        epoch=bytes(range(8)),
+        do=c.RunTo(step=12),
+        session="7ZK3M9QP",
+        lease_no=2,
+        at=c.At(branch=1, step=11),
+        t_ns=123_456_789,
+    ),
+    "Pong-2": c.Pong(head=12, durable=11, t_ns=123_456_789),
+    "Welcome-2": c.Welcome(
+        ver="1.0",
+        tool="0.1.0",
+        caps=["force"],
+        ep=bytes(range(8)),
+        viewer=_VIEWER,
+        role="controller",
+        limits=c.Limits(body_bytes=65_536, text_bytes=8_388_608),
+        state=s.State(
+            engine=s.EngineState(word="starting"), sessions=[], viewers=[], idle_exit_s=7200.0
+        ),
+        t_ns=123_456_789,
+    ),
     "Lost": g.Lost(session="7ZK3M9QP", lease=3, by="bob@box"),
     "Reply-lease": c.Reply(cmd=_CMD, status="accepted", session="7ZK3M9QP", lease_no=4),
     "ViewerInfo-lease": s.ViewerInfo(

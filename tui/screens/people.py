@@ -17,7 +17,7 @@ from tui.screens.keys import KeysBar
 from tui.text import SafeText, clip, show_text
 from tui.view import View
 
-_IN_THE_LAST_LINE: Final = ("no_lease", "stale", "busy", "observer")
+_IN_THE_LAST_LINE: Final = ("no_lease", "stale", "late", "busy", "observer")
 """Refusals that are about others: said where the keys are, until the next key."""
 _NOTE_CELLS: Final = 60
 

@@ -1,0 +1,1 @@
+"""What may be wrong with an installation, each thing looked at by itself. Imports no torch."""
