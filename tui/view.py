@@ -249,6 +249,11 @@ class View:
         return next((s for s in self.state.sessions if s.session == self.session), None)
 
     @property
+    def pausing(self) -> bool:
+        """It was asked to pause and does not stand yet."""
+        return self.running and self.info is not None and self.info.pausing
+
+    @property
     def lease(self) -> Literal["free", "ours", "other"]:
         """Who may command the session on screen."""
         info = self.info

@@ -30,11 +30,13 @@ from engine_daemon.cli.target import (
     target_of,
     wait_for_connection,
 )
+from engine_daemon.client import DaemonClient
 from engine_daemon.config import DaemonOptions, read_config
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.launch import stop_daemon, wait_ready
 from engine_daemon.lookup import endpoint_of, is_running, no_daemon, read_connection
 from engine_daemon.paths import foreign, paths_for, read_regular, runtime_base
+from engine_daemon.protocol.reads import AskStacks
 from engine_daemon.protocol.state import EngineState, State, ViewerInfo, WeightsCheck
 
 DEFAULT_LINES: Final = 200
@@ -212,6 +214,19 @@ def _weights_text(check: WeightsCheck) -> str:
     return f"{word}, checked at {when}, {check.checksum[:16]}"
 
 
+def stacks_command(given: Given) -> int:
+    """`daemon stacks`: where each rank of the engine is, also when it is stuck."""
+    target = target_of(given)
+
+    async def ask() -> str:
+        async with DaemonClient(target.paths, client=ASKING, reconnect=False) as client:
+            return (await client.ask(AskStacks())).text or ""
+
+    for line in asyncio.run(ask()).splitlines():
+        tell(line)
+    return 0
+
+
 def logs_command(given: Given) -> int:
     """`daemon logs`: the end of the daemon's log."""
     target = target_of(given)
@@ -278,6 +293,7 @@ COMMANDS: Final[Mapping[str, Callable[[Given], int]]] = {
     "restart": restart_command,
     "status": status_command,
     "logs": logs_command,
+    "stacks": stacks_command,
     "list": list_command,
 }
 """Verb → what it does."""

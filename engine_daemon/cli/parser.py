@@ -85,6 +85,7 @@ COMMANDS: Final = {
     "daemon restart": Command("", "stop and start, options kept", _STARTS | Group.YES),
     "daemon status": Command("", "what it is doing", Group.NAME | Group.JSON),
     "daemon logs": Command("", "the end of its log", Group.NAME | Group.LINES),
+    "daemon stacks": Command("", "where its engine is, rank by rank", Group.NAME),
     "daemon list": Command("", "daemons on this machine", Group.JSON),
 }
 LATER: Final = ("doctor",)

@@ -127,6 +127,7 @@ class Run:
         self._unwritable: InspectError | None = None
         self._paused_by = ""
         self._waits = ""
+        self._stuck = False
         self._done = False
         self._closed = False
         self._left = False
@@ -207,16 +208,25 @@ class Run:
                 exit_code=Exit.DAEMON,
                 code="disk_full",
             )
+        self._tell_stuck(state)
         if self._lines.columns.status == "waiting":
-            if state.engine.word == "dead":
+            if state.engine.word == "dead" and not state.engine.details.again:
                 raise load_error(state)
             if not self._has_engine:
                 self._progress.update(state)
 
+    def _tell_stuck(self, state: State) -> None:
+        """Once for each time: it may wake, and is never ended by a run."""
+        stuck = state.engine.word == "stuck"
+        if stuck and not self._stuck:
+            self._progress.close()
+            say(f"{state.engine.message}; the run waits. {state.engine.hint}")
+        self._stuck = stuck
+
     @property
     def _has_engine(self) -> bool:
         """The session has its engine, or is about to be told of it."""
-        loaded = self._client.state.engine.word in ("ready", "busy")
+        loaded = self._client.state.engine.word in ("ready", "busy", "stuck")
         return loaded or self._lines.columns.engine is not None
 
     # What ends it -----------------------------------------------------------------------------

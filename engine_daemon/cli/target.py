@@ -201,7 +201,8 @@ def differences(
     actual = {"device": loaded.device, "dtype": loaded.dtype} if loaded else {}
     found = []
     have: dict[str, object] = msgspec.structs.asdict(running.engine)
-    have["share"], have["share_control"] = running.share, running.share_control
+    for name in ("share", "share_control", "stuck_s", "spool_bytes"):
+        have[name] = getattr(running, name)
     have["engine"] = running.engine.backend
     have["idle_exit_s"] = math.inf if running.idle_exit_s is None else running.idle_exit_s
     for name, wanted in asked.given().items():

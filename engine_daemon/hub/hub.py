@@ -49,7 +49,13 @@ class Hub:
         self._syncer = Syncer()
         self._store = SessionStore(paths, self.epoch, f"llm-inspect {__version__}", self._syncer)
         self._engine = EngineSide(
-            self._context, paths, options, self._store, __version__, self._state_changed
+            self._context,
+            paths,
+            options,
+            self._store,
+            __version__,
+            self._state_changed,
+            self._push_now,
         )
         self._front = Front(
             self._context,
@@ -185,13 +191,17 @@ class Hub:
     def _push_state(self, now: float) -> None:
         if not self._state_dirty or now < self._state_sent + STATE_PERIOD_S:
             return
-        self._state_dirty, self._state_sent = False, now
+        self._state_sent = now
+        self._push_now()
+
+    def _push_now(self) -> None:
+        self._state_dirty = False
         self._front.push(cmd.StateMessage(state=self._state()))
 
     def _state(self) -> State:
         sessions = [s for s in self._store if s.open]
         heads = {s.id: s.log.head for s in sessions}
-        engine = self._engine.state
+        engine = self._engine.shown
         if engine.word == "ready" and self._engine.any_running():
             engine = msgspec.structs.replace(engine, word="busy")
         seats, leases = self._engine.seats, self._front.leases

@@ -60,7 +60,8 @@ class Session:
     whom, the command) that it is to be closed as soon as it stands; `stalled` why the log could
     not be written. `unresolved` are conditions to be turned into tokens, `resolving` while that
     goes on. `timed`: its time limit was set, `deadline` when it ends, `timed_out` that it ended
-    before the first distribution. `used`: when it last had an event or a viewer.
+    before the first distribution. `used`: when it last had an event or a viewer. `pausing`: it was
+    asked to stand and does not yet.
     """
 
     def __init__(self, session: str, log: LogWriter, columns: Columns, syncer: Syncer) -> None:
@@ -83,6 +84,7 @@ class Session:
         self.timed_out = False
         self.deadline: float | None = None
         self.used = time.monotonic()
+        self.pausing = False
         self._syncer = syncer
 
     @property
@@ -104,6 +106,7 @@ class Session:
         seq = self.log.append(packed)
         event = self.columns.apply(seq, packed)
         self.used = time.monotonic()
+        self.pausing = self.pausing and self.columns.status in ("running", "waiting")
         self._syncer.mark(self.id, self.log)
         return event
 
@@ -197,6 +200,7 @@ class Session:
             lease_no=lease[0],
             holder=lease[1],
             trouble=self.stalled,
+            pausing=self.pausing,
         )
 
 

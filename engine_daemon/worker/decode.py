@@ -116,6 +116,13 @@ class DecodeSession:
         left = max(0, len(self.path) - self._held)
         return min(left, CHUNK) if self._order.cache_mode == "kv" else left
 
+    def ahead(self) -> int:
+        """Positions that the next forward reads at most; a plain step is 1."""
+        if self._order.cache_mode == "none":
+            return len(self.path) + 1
+        step = not self._moved and self._held > 0 and len(self.path) <= self._held + 1
+        return 1 if step else CHUNK
+
     @property
     def reading(self) -> int | None:
         """Positions read of a sequence that is not read to its end; None when none is under way."""

@@ -100,6 +100,14 @@ class People(Screen[None]):
 
         self.app.push_screen(ViewersScreen(self.view))
 
+    def action_engine(self) -> None:
+        """Where it is, and ending it."""
+        from tui.screens.engine import EngineScreen
+
+        if control := self._ready():
+            end = None if self.view.observing else control.end_engine
+            self.app.push_screen(EngineScreen(self.view, control.stacks, end))
+
     # Notes --------------------------------------------------------------------------------------
 
     def action_note(self) -> None:
