@@ -63,17 +63,21 @@ async def _carry_out(command: str, wanted: str, count: int, given: Given) -> int
     ) as client:
         found = find_session(client.state.sessions, wanted)
         with _how_to_take(target, found.session):
+            if given.take:
+                await client.lease("take", found.session)
             return await _command(command, client, found, count, given)
 
 
 @contextlib.contextmanager
 def _how_to_take(target: Target, session: str) -> Iterator[None]:
-    """A command refused for want of the lease: say where it can be taken."""
+    """A command refused for want of the lease: say how it is had. Never taken unasked, be it from
+    a screen of the same person: two of them would step on each other's toes."""
     try:
         yield
     except InspectError as error:
         if error.code == "no_lease":
-            error.hint = f"Take it on the screen, with L: {attach_line(target.paths.name, session)}"
+            screen = attach_line(target.paths.name, session)
+            error.hint = f"Add --take to take it for this command, or take it with L on {screen}"
         raise
 
 

@@ -21,6 +21,7 @@ from engine_daemon.hub.home import Home
 from engine_daemon.hub.idle import give_back
 from engine_daemon.hub.sessions import SessionStore
 from engine_daemon.hub.sharing import Sharing
+from engine_daemon.hub.spool import trim
 from engine_daemon.hub.workers import EngineSide
 from engine_daemon.paths import Paths
 from engine_daemon.protocol import commands as cmd
@@ -43,7 +44,9 @@ class Hub:
 
     def __init__(self, paths: Paths, options: DaemonOptions, home: Home, sharing: Sharing) -> None:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._paths = paths
         self._options = options
+        self._closed: set[str] | None = None
         self._home = home
         self.epoch = os.urandom(8)
         self._syncer = Syncer()
@@ -149,7 +152,16 @@ class Hub:
         if give_back(self._store, self._engine.seats, followed, now, self._options.idle_cache_s):
             self._state_changed()
         self._store.forget_closed(followed, now, KEEP_CLOSED_S)
+        self._keep_within()
         self._idle_exit(now)
+
+    def _keep_within(self) -> None:
+        """Once at the start, and whenever a session was closed."""
+        closed = {session.id for session in self._store if not session.open}
+        if self._closed is None or closed - self._closed:
+            in_use = {session.id for session in self._store if session.open}
+            trim(self._paths.recordings, self._options.spool_bytes, in_use)
+        self._closed = closed
 
     def _come_back(self) -> None:
         """The runtime directory was cleaned away: whoever is attached stays, others can again."""

@@ -5,7 +5,6 @@ does not decide what a command may do (`control`) and sends nothing.
 """
 
 import logging
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,24 +14,20 @@ from engine_daemon.errors import Exit, InspectError
 from engine_daemon.hub.durability import Syncer
 from engine_daemon.paths import Paths, host
 from engine_daemon.protocol import events as ev
-from engine_daemon.protocol.codec import WireError, pack_event, unpack_event
+from engine_daemon.protocol.codec import WireError, pack_event
 from engine_daemon.protocol.packing import pack_floats
 from engine_daemon.protocol.state import SessionInfo
 from engine_daemon.protocol.values import ConditionSpec, PromptSpec, Stops, Wanted
 from engine_daemon.protocol.worker import OpenSession
 from engine_daemon.recording.bulk import fold_run
 from engine_daemon.recording.columns import Columns
+from engine_daemon.recording.ending import HISTORY, is_history
 from engine_daemon.recording.folder import SUFFIX, recordings_in
-from engine_daemon.recording.format import MAGIC, Frame, scan
 from engine_daemon.recording.identity import new_session
 from engine_daemon.recording.writer import LogError, LogWriter
 
 TITLE_CHARACTERS: Final = 60
-HISTORY: Final = ("user", "run", "rejected")
-"""Who closes a session for good (`Closed.by`); one that the daemon closed is open again later."""
 _READ_BYTES: Final = 1024 * 1024
-_LAST_FRAME_WINDOW: Final = 4096
-"""A `Closed` frame is far smaller."""
 
 _log = logging.getLogger(__name__)
 
@@ -253,7 +248,7 @@ class SessionStore:
         """Take up every log of this host and name that no user and no `run` closed."""
         for path in recordings_in(self._paths.recordings):
             try:
-                if not _was_closed(path):
+                if not is_history(path):
                     self._reopen(path)
             except (OSError, InspectError, WireError) as error:
                 _log.warning("not re-opened: %s", error)
@@ -342,20 +337,3 @@ def _fold(log: LogWriter) -> Columns:
     if not columns.complete:
         raise WireError("bad_body", f"{log.path} holds something that is no event")
     return columns
-
-
-def _was_closed(path: Path) -> bool:
-    """The last frame says that a user or a `run` closed it: such a log is history."""
-    with path.open("rb") as file:
-        begin = max(0, file.seek(0, os.SEEK_END) - _LAST_FRAME_WINDOW)
-        file.seek(begin)
-        at = file.read().rfind(MAGIC)
-        parts = scan(file.fileno(), begin + at) if at >= 0 else ()
-        frames = [part for part in parts if isinstance(part, Frame)]
-    if not frames:
-        return False
-    try:
-        event = unpack_event(frames[-1].payload)
-    except WireError:
-        return False
-    return isinstance(event, ev.Closed) and event.by in HISTORY
