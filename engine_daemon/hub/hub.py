@@ -160,7 +160,7 @@ class Hub:
         closed = {session.id for session in self._store if not session.open}
         if self._closed is None or closed - self._closed:
             in_use = {session.id for session in self._store if session.open}
-            trim(self._paths.recordings, self._options.spool_bytes, in_use)
+            trim(self._paths.recordings, self._options.spool_bytes, in_use, closed)
         self._closed = closed
 
     def _come_back(self) -> None:

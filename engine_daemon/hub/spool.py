@@ -16,16 +16,19 @@ from engine_daemon.recording.folder import is_pinned, recordings_in
 _log = logging.getLogger(__name__)
 
 
-def trim(folder: Path, limit_bytes: int, in_use: Collection[str]) -> list[Path]:
+def trim(
+    folder: Path, limit_bytes: int, in_use: Collection[str], held: Collection[str] = ()
+) -> list[Path]:
     """Remove closed recordings, the one that was closed first before the others, until all of them
-    together take `limit_bytes` at most; what was removed. `in_use`: sessions that are open."""
+    together take `limit_bytes` at most; what was removed. `in_use`: sessions that are open; `held`:
+    closed ones whose log this process still has open, and locked."""
     files = sorted(_with_sizes(folder), key=lambda it: it[0])
     total = sum(size for _, size, _ in files)
     removed: list[Path] = []
     for _, size, path in files:
         if total <= limit_bytes:
             return removed
-        if path.stem not in in_use and _may_go(path):
+        if path.stem not in in_use and _went(path, locked=path.stem in held):
             _log.info("made room: removed the recording %s (%d bytes)", path.name, size)
             removed.append(path)
             total -= size
@@ -50,8 +53,8 @@ def _with_sizes(folder: Path) -> list[tuple[int, int, Path]]:
     return found
 
 
-def _may_go(path: Path) -> bool:
-    """Remove it if it is closed, not pinned, and nobody writes it."""
+def _went(path: Path, *, locked: bool) -> bool:
+    """Remove it if it is closed, not pinned, and nobody else writes it."""
     if is_pinned(path):
         return False
     try:
@@ -59,7 +62,8 @@ def _may_go(path: Path) -> bool:
             return False
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not locked:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             path.unlink()
         finally:
             os.close(fd)
