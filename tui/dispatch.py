@@ -6,7 +6,7 @@ Imports what a command needs when it is that command's turn: nothing here may be
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from engine_daemon import __version__
@@ -91,7 +91,7 @@ def _screen(parsed: "Parsed") -> int:
     from engine_daemon.addressing import find_session
     from engine_daemon.cli.prompt import read_prompt
     from engine_daemon.cli.request import open_command, who
-    from engine_daemon.cli.target import attach_target, ensure_running, state_of, target_of
+    from engine_daemon.cli.target import attach_target, on_running, state_of, target_of
     from engine_daemon.paths import with_name
 
     given = parsed.given
@@ -106,9 +106,8 @@ def _screen(parsed: "Parsed") -> int:
         prompt = read_prompt(parsed.arguments, given)
         target = target_of(given)
     command = None if prompt is None else open_command(given, prompt, run=False)
-    try:
-        if parsed.command != "attach":
-            ensure_running(target)
+
+    def show() -> int:
         from tui.app import run_screen
 
         return run_screen(
@@ -120,9 +119,27 @@ def _screen(parsed: "Parsed") -> int:
             who=who(given),
             theme=target.theme,
         )
+
+    try:
+        return show() if parsed.command == "attach" else on_running(target, _or_gone(show))
     except InspectError as error:
         error.hint = with_name(error.hint, target.paths.name)
         raise
+
+
+def _or_gone(show: Callable[[], int]) -> Callable[[], int]:
+    """A screen that could not attach was not begun; once attached it comes back by itself."""
+    from engine_daemon.cli.target import DaemonLeftError
+
+    def shown() -> int:
+        try:
+            return show()
+        except InspectError as error:
+            if error.code in ("no_daemon", "no_answer"):
+                raise DaemonLeftError(error) from None
+            raise
+
+    return shown
 
 
 def _replay(parsed: "Parsed") -> int:

@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from engine_daemon.cli.beforehand import check_startable, keeps_options, last_options
 from engine_daemon.cli.options import Given
 from engine_daemon.cli.output import say, tell
 from engine_daemon.cli.progress import LoadProgress
@@ -21,6 +22,7 @@ from engine_daemon.cli.table import table
 from engine_daemon.cli.target import (
     ASKING,
     Target,
+    base,
     check_asked,
     check_model,
     defaults,
@@ -49,7 +51,7 @@ def start_command(given: Given) -> int:
     name = target.paths.name
     if not is_running(target.paths):
         try:
-            _start(target, target.asked.applied_to(defaults(target, implicit=False)), given)
+            _start(target, target.asked.applied_to(base(target, implicit=False)), given)
             return 0
         except InspectError as error:
             if not started_meanwhile(target, error):
@@ -102,15 +104,20 @@ def restart_command(given: Given) -> int:
     """`daemon restart`: the last start's options, except those given."""
     target = target_of(given, starts_daemon=True)
     check_model(target.asked)
-    try:
-        last = DaemonOptions.read(target.paths.options)
-    except (OSError, msgspec.MsgspecError):
-        last = defaults(target, implicit=False)
-    if is_running(target.paths):
+    paths = target.paths
+    last = last_options(paths)
+    options = target.asked.applied_to(last or defaults(target, implicit=False))
+    check_startable(options)
+    if is_running(paths):
         if not _may_stop(target, given):
             return Exit.DAEMON
-        stop_daemon(target.paths)
-    _start(target, target.asked.applied_to(last), given)
+        stop_daemon(paths)
+    if last is not None:  # until the model is loaded
+        last.save(paths.before)
+    try:
+        _start(target, options, given)
+    except InspectError as error:
+        raise keeps_options(error, paths) from None
     return 0
 
 

@@ -21,7 +21,7 @@ from engine_daemon.cli.prompt import read_prompt
 from engine_daemon.cli.record import Recorder
 from engine_daemon.cli.request import open_command, who
 from engine_daemon.cli.signals import interrupted_code, take_sighup
-from engine_daemon.cli.target import Target, ensure_running, target_of
+from engine_daemon.cli.target import Target, on_running, reached, target_of
 from engine_daemon.client import DaemonClient, Update
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.export.jsonl import JsonLines
@@ -68,8 +68,9 @@ def main(arguments: list[str], given: Given) -> int:
     printer: Printer = JsonPrinter() if given.json else TextPrinter(echo=given.echo)
     with Recorder(given.record) as recorder:
         try:
-            ensure_running(target)
-            code = asyncio.run(_run(target, given, command, printer, recorder))
+            code = on_running(
+                target, lambda: asyncio.run(_run(target, given, command, printer, recorder))
+            )
         except InspectError as error:
             error.hint = with_name(error.hint, target.paths.name)
             printer.error(error)
@@ -84,7 +85,7 @@ async def _run(
     interrupts = Interrupts()
     try:
         client = DaemonClient(target.paths, who=who(given), client="run", reconnect=False)
-        async with client:
+        async with reached(client):
             interrupts.hold()
             reply = await client.command(command)
             assert reply.session is not None

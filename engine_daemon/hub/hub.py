@@ -33,6 +33,10 @@ TOLD_S: Final = 0.3
 """A viewer that is attached has heard of a failed load after so long."""
 UNHEARD_S: Final = 5.0
 """A failed load waits so long for whoever started the daemon to ask."""
+HERALDS: Final = ("start", "ask")
+"""Clients that wait for the model or look at the state, before the one that they came for."""
+ON_ITS_WAY_S: Final = 3.0
+"""How long that one may take to attach."""
 KEEP_CLOSED_S: Final = 60.0
 """A closed session that nobody follows stays readable for so long."""
 
@@ -74,6 +78,7 @@ class Hub:
         self._state_sent = 0.0
         self._idle_since = time.monotonic()
         self._had_viewer = False
+        self._had_guest = False
         self._failed_at: float | None = None
         self._heard = False
         self.leaving = False
@@ -103,7 +108,7 @@ class Hub:
             # Commands before data: a pause is never behind a flood of events.
             self._front.receive()
             self.leaving = self.leaving or self._front.stop_asked
-            self._had_viewer = self._had_viewer or bool(self._front.viewers)
+            self._note_viewers()
             if self._engine.socket in ready:
                 self._engine.receive()
             now = time.monotonic()
@@ -172,6 +177,13 @@ class Hub:
             bind()
         self._home.announce_again()
 
+    def _note_viewers(self) -> None:
+        viewers = self._front.viewers.values()
+        self._had_viewer = self._had_viewer or bool(viewers)
+        self._had_guest = self._had_guest or any(
+            viewer.client.split(" ")[0] not in HERALDS for viewer in viewers
+        )
+
     def _idle_exit(self, now: float) -> None:
         busy = bool(self._front.viewers) or self._engine.any_running() or self._engine.loading
         limit = self._options.idle_exit_s
@@ -180,6 +192,8 @@ class Hub:
         elif limit is not None and now - self._idle_since >= max(limit, 0.0):
             # `--idle-exit 0` waits for the viewer that it was started for.
             if limit == 0 and not self._had_viewer:
+                return
+            if limit == 0 and not self._had_guest and now - self._idle_since < ON_ITS_WAY_S:
                 return
             _log.info("idle for %.0f s: leaving", now - self._idle_since)
             self.leaving = True

@@ -276,6 +276,7 @@ class EngineSide:
 
     def _engine_ready(self, ready: wire.EngineReady) -> None:
         self.seats.started, self._ever_ready = ready, True
+        self._paths.before.unlink(missing_ok=True)  # these options work
         self._set(
             word="ready",
             backend=ready.backend,
