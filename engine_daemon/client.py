@@ -281,6 +281,9 @@ class DaemonClient:
         link = self._link
         if link is None:
             raise not_sent()
+        if link.silent_s > PING_S * MISSED_PINGS:  # this process, or the machine, stood still
+            link.fail(SILENT)
+            raise not_sent()
         try:
             answer = await link.request(message, limit_s, session)
         except TimeoutError:
