@@ -306,6 +306,8 @@ class DaemonClient:
         """
         self._following[session] = start
         self._parts.pop(session, None)
+        void = [u for u in self._queue if isinstance(u, cmd.Batch) and u.session == session]
+        self._queue = [u for u in self._queue if u not in void]
         if snapshot and start == 0:
             self._parts[session] = []
         self._subscribe(session, start)
@@ -385,7 +387,8 @@ class DaemonClient:
         if expected is None:
             return
         if batch.start != expected:
-            self._subscribe(batch.session, expected)
+            if batch.session not in self._parts:  # else: of before this was followed anew
+                self._subscribe(batch.session, expected)
             return
         self._following[batch.session] = batch.to
         self._parts.pop(batch.session, None)

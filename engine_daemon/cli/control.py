@@ -5,6 +5,7 @@ Each waits for its outcome in the session's log (`resume`: for the reply) and sa
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Iterator
 from typing import Final
 
@@ -144,15 +145,23 @@ class _Watch:
             await self._read()
 
     async def _read(self, limit_s: float | None = None) -> bool:
-        """Take what comes next; False when nothing came within the limit."""
-        updates = await self._updates.next(limit_s)
-        for update in updates or ():
-            if isinstance(update, Snapshot):
-                self.columns = Columns.of(update.columns)
-            elif isinstance(update, Batch):
-                for seq, packed in update.ev:
-                    self._take(seq, packed)
-        return updates is not None
+        """Take what comes next of the log; False when nothing came within the limit. What the
+        daemon says of its state meanwhile, be it often, is no word of the session."""
+        deadline = None if limit_s is None else time.monotonic() + limit_s
+        while True:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            updates = await self._updates.next(left)
+            if updates is None:
+                return False
+            came = [update for update in updates if isinstance(update, Snapshot | Batch)]
+            for update in came:
+                if isinstance(update, Snapshot):
+                    self.columns = Columns.of(update.columns)
+                else:
+                    for seq, packed in update.ev:
+                        self._take(seq, packed)
+            if came:
+                return True
 
     def _take(self, seq: int, packed: bytes) -> None:
         event = self.columns.apply(seq, packed)
@@ -181,7 +190,9 @@ class _Watch:
         if not came:
             self._said = True
             name = self._found.session
-            say(f"{name} was asked; the engine has not got there yet (ctrl+c leaves it asked)")
+            engine = self._client.state.engine
+            why = f": {engine.message}" if engine.word == "stuck" else ""
+            say(f"{name} was asked; the engine has not got there yet{why} (ctrl+c leaves it asked)")
 
     async def pause(self) -> None:
         """Pause; a session that stands already stays as it is."""

@@ -136,6 +136,9 @@ class StatusBar(Pane):
         line.append(Segment(f" {_WORDS[status]} ", style))
         if self.view.pausing:
             line.append(Segment(" pausing", palette.accent))
+        if self.view.behind.shown:
+            words = f" {self.view.behind.words} · G jumps to the head "
+            line += [Segment(" ", palette.base), Segment(words, palette.alarm)]
         place = columns.place
         if place.kind == "prefill":
             line.append(Segment(f" prefill {place.done} of {place.total}", palette.accent))
