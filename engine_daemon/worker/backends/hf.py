@@ -232,7 +232,7 @@ class HfBackend:
             ms = (time.perf_counter_ns() - started) / 1e6
             logprobs, ranks = score_rows(rows, targets or [])
             row = rows[-1] if targets is None else rows[-1].clone()
-        except (RuntimeError, IndexError) as error:
+        except (RuntimeError, IndexError, MemoryError) as error:
             cache.roll_back()
             raise _failed(error) from error
         except InspectError:
@@ -299,11 +299,16 @@ class HfBackend:
             torch.cuda.empty_cache()
 
 
-def _failed(error: RuntimeError | IndexError) -> InspectError:
+_NO_MEMORY: Final = ("can't allocate memory", "bad_alloc", "could not create a primitive")
+"""What allocators say; the last is oneDNN, which says no more when it gets no memory."""
+
+
+def _failed(error: RuntimeError | IndexError | MemoryError) -> InspectError:
     """What a failed forward means to a person."""
     text = str(error)
     line = (text.strip() or type(error).__name__).splitlines()[0][:300]
-    if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in text:
+    short = isinstance(error, torch.OutOfMemoryError | MemoryError)
+    if short or any(words in text for words in _NO_MEMORY):
         return InspectError(
             f"the device is out of memory: {line}",
             "Close other sessions, or start with a smaller --max-context",
