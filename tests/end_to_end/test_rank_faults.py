@@ -63,11 +63,11 @@ def test_two_ranks_of_which_one_is_stopped_then_crashes(place: Place, tmp_path: 
     finally:
         os.kill(pids[1], signal.SIGCONT)
     wait_for(lambda: engine(place)["word"] in ("ready", "busy"))
-    wait_for(lambda: place.session(session)["place"]["step"] == 5)
+    wait_for(lambda: place.session(session)["place"]["step"] == 4)
     assert engine(place)["details"]["pids"] == pids
 
     ended_by(place, 1, signal.SIGSEGV, 2)
     place.run("step", session)  # this start of the engine has the session, too
     ended_by(place, 0, signal.SIGABRT, 3)
     assert lost(place, session) == [(1, "SIGSEGV", None), (0, "SIGABRT", None)]
-    assert "at step 7" in place.run("step", session).out.decode()
+    assert "at step 6" in place.run("step", session).out.decode()
