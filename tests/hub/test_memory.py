@@ -12,7 +12,7 @@ from tests.worker.checkpoints import demo_model
 
 pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("memory")]
 
-LONG = b"Kubernetes pods are scheduled by the " * 200
+LONG = b"Kubernetes pods are scheduled by the " * 60
 """Its forward without a cache needs room that the worker does not have yet."""
 
 
@@ -33,11 +33,9 @@ async def test_memory_that_runs_out_in_a_step_stops_that_session_and_no_other() 
                 columns = await watch.until(lambda c: c.stop is not None)
                 assert columns.stop is not None
                 assert columns.stop.reason == "no_memory", columns.stop
-                assert columns.status == "paused" or columns.status == "waiting"
+                assert columns.status == "paused"
                 assert worker.is_running()
                 worker.rlimit(psutil.RLIMIT_AS, (resource.RLIM_INFINITY, before[1]))
-                await watch.run_to(2)
-                await watch.standing(2)
             assert [seq for seq, _ in other.events] == list(range(other.columns.next))
             await other.run_to(6)
             await other.standing(6)
