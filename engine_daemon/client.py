@@ -6,14 +6,13 @@ hub is away, commands carry the place they are meant for); nothing of screens, r
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
-import msgspec
-
 from engine_daemon import __version__
 from engine_daemon.errors import Exit, InspectError
+from engine_daemon.following import Following
+from engine_daemon.following import Update as Update
 from engine_daemon.link import (
     FORGOTTEN,
     SILENT,
@@ -48,10 +47,7 @@ REMOTE_WINDOW_BYTES: Final = 256 * 1024
 M = TypeVar("M", bound=cmd.Message)
 
 
-Update = cmd.StateMessage | cmd.Batch | cmd.Snapshot | cmd.Lost | LinkLost | LinkUp
-
-
-class DaemonClient:
+class DaemonClient(Following):
     """`async with DaemonClient(paths) as client:` attaches, and detaches at the end.
 
     Args:
@@ -75,19 +71,13 @@ class DaemonClient:
     ) -> None:
         self._paths = paths
         self._mender = None if tunnel is None else Mender(tunnel)
-        self._window = WINDOW_BYTES if tunnel is None else REMOTE_WINDOW_BYTES
         self._who = who or default_who()
         self._client = client
         self._observe = observe
         self._reconnect = reconnect
-        self._link: Link | None = None
+        super().__init__(WINDOW_BYTES if tunnel is None else REMOTE_WINDOW_BYTES)
         self._welcome: cmd.Welcome | None = None
-        self._following: dict[str, int] = {}
         self._leases: dict[str, int] = {}
-        self._parts: dict[str, list[bytes]] = {}
-        self._queue: list[Update] = []
-        self._arrived = asyncio.Event()
-        self._failure: InspectError | None = None
         self._keeper: asyncio.Task[None] | None = None
 
     # Life -------------------------------------------------------------------------------------
@@ -285,6 +275,9 @@ class DaemonClient:
         link = self._link
         if link is None:
             raise not_sent()
+        if link.silent_s > PING_S * MISSED_PINGS:  # this process, or the machine, stood still
+            link.fail(SILENT)
+            raise not_sent()
         try:
             answer = await link.request(message, limit_s, session)
         except TimeoutError:
@@ -296,55 +289,6 @@ class DaemonClient:
             ) from None
         assert isinstance(answer, kind)
         return answer
-
-    # Following --------------------------------------------------------------------------------
-
-    def follow(self, session: str, start: int = 0, *, snapshot: bool = False) -> None:
-        """Have the session's events from `start` on come out of `updates`.
-
-        `snapshot`: a long log may begin with one `Snapshot`, whole (`Columns.of` its bytes), and
-        then the events after it.
-        """
-        self._following[session] = start
-        self._parts.pop(session, None)
-        if snapshot and start == 0:
-            self._parts[session] = []
-        self._subscribe(session, start)
-
-    def unfollow(self, session: str) -> None:
-        """Stop that."""
-        self._following.pop(session, None)
-        self._parts.pop(session, None)
-        if self._link is not None:
-            self._link.send(cmd.Unsub(session=session))
-
-    def _subscribe(self, session: str, start: int) -> None:
-        if self._link is not None:
-            late = session in self._parts
-            sub = cmd.Sub(session=session, start=start, win_bytes=self._window, snapshot=late)
-            self._link.send(sub)
-
-    async def updates(self) -> AsyncIterator[list[Update]]:
-        """Everything that came since the last turn, in order.
-
-        Credit for a list is given back when the next one is asked for. Raises InspectError
-        (exit 4) when the link is lost and `reconnect` is off.
-        """
-        while True:
-            await self._arrived.wait()
-            self._arrived.clear()
-            updates, self._queue = self._queue, []
-            if updates:
-                yield updates
-                self._acknowledge(updates)
-            if self._failure is not None and not self._queue:
-                raise self._failure
-
-    def _acknowledge(self, updates: list[Update]) -> None:
-        reached = {u.session: u.to for u in updates if isinstance(u, cmd.Batch)}
-        if self._link is not None:
-            for session, upto in reached.items():
-                self._link.send(cmd.Ack(session=session, next=upto))
 
     def _received(self, message: cmd.Message) -> None:
         match message:
@@ -363,35 +307,3 @@ class DaemonClient:
                     self._link.fail(FORGOTTEN)
             case _:
                 pass
-
-    def _snapshot(self, message: cmd.Snapshot) -> None:
-        """A part; the whole goes out when the last one is there."""
-        parts = self._parts.get(message.session)
-        if parts is None or self._link is None:
-            return
-        if message.part == 0:
-            parts.clear()
-        if message.part != len(parts):
-            return
-        parts.append(message.columns)
-        self._link.send(cmd.Ack(session=message.session, next=0, parts=len(parts)))
-        if len(parts) == message.parts:
-            del self._parts[message.session]
-            self._following[message.session] = message.seq
-            whole = msgspec.structs.replace(message, part=0, parts=1, columns=b"".join(parts))
-            self._put(whole)
-
-    def _batch(self, batch: cmd.Batch) -> None:
-        expected = self._following.get(batch.session)
-        if expected is None:
-            return
-        if batch.start != expected:
-            self._subscribe(batch.session, expected)
-            return
-        self._following[batch.session] = batch.to
-        self._parts.pop(batch.session, None)
-        self._put(batch)
-
-    def _put(self, update: Update) -> None:
-        self._queue.append(update)
-        self._arrived.set()

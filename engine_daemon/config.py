@@ -21,6 +21,10 @@ from engine_daemon.settings import KEYS, SECTIONS
 CONFIG_FILE: Final = "config.toml"
 IDLE_CACHE_S: Final = 1800.0
 """A session that stands and that nobody looks at gives its cache back after so long."""
+STUCK_S: Final = 30.0
+"""Without a sign of life, or of progress in an operation, the engine is called stuck."""
+SPOOL_BYTES: Final = 10_000_000_000
+"""The folder of recordings keeps so much of what is closed."""
 
 
 class DaemonOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,7 +32,8 @@ class DaemonOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     `idle_exit_s` None = never. `implicit`: started by opening a screen or a run. `share`: who else
     may watch, `share_control`: command, as typed. `idle_cache_s`: when caches of
-    sessions that nobody looks at are given back.
+    sessions that nobody looks at are given back. `stuck_s`: when the engine is called stuck.
+    `spool_bytes`: beyond so much the oldest closed recordings are removed.
     """
 
     engine: EngineOptions = EngineOptions()
@@ -37,6 +42,8 @@ class DaemonOptions(msgspec.Struct, frozen=True, kw_only=True):
     idle_cache_s: float = IDLE_CACHE_S
     share: str = ""
     share_control: str = ""
+    stuck_s: float = STUCK_S
+    spool_bytes: int = SPOOL_BYTES
 
     def save(self, path: Path) -> None:
         """Write the file beside and rename it into place, 0600."""
@@ -74,6 +81,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     plain_engine: bool | None = None
     share: str | None = None
     share_control: str | None = None
+    stuck_s: float | None = None
+    spool_bytes: int | None = None
 
     def given(self) -> dict[str, object]:
         """The fields that were asked for."""
@@ -95,7 +104,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
         ranks do not fit: several devices mean one rank each."""
         engine = self.given()
         engine.pop("idle_exit_s", None)
-        sharing = {key: engine.pop(key) for key in ("share", "share_control") if key in engine}
+        own = ("share", "share_control", "stuck_s", "spool_bytes")
+        daemon = {key: engine.pop(key) for key in own if key in engine}
         if "engine" in engine:
             engine["backend"] = engine.pop("engine")
         if self.device is not None and self.tp is None and ":" in self.device:
@@ -109,7 +119,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
             options,
             engine=msgspec.structs.replace(options.engine, **engine),
             idle_exit_s=idle,
-            **sharing,
+            **daemon,
         )
 
 

@@ -13,13 +13,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Final, Literal
 
 from engine_daemon.client import DaemonClient
 from engine_daemon.config import DaemonOptions
 from engine_daemon.errors import Exit, InspectError
-from engine_daemon.lookup import is_running, owner, read_connection
+from engine_daemon.lookup import is_running, owner, process_state, read_connection
 from engine_daemon.paths import Paths, make_runtime, name_option, unusable
 from engine_daemon.protocol.codec import WireError
 from engine_daemon.protocol.commands import StateMessage, StopDaemon
@@ -167,7 +166,7 @@ async def wait_ready(paths: Paths, on_state: OnState | None = None) -> None:
 def _ready(state: State, on_state: OnState | None) -> bool:
     if on_state is not None:
         on_state(state)
-    if state.engine.word == "dead":
+    if state.engine.word == "dead" and not state.engine.details.again:
         raise load_error(state)
     return state.engine.word in ("ready", "busy")
 
@@ -201,7 +200,7 @@ def stop_daemon(paths: Paths) -> bool:
             return True
         error.hint = f"End the process that holds {paths.lock}: fuser -k {paths.lock}"
         raise
-    if _process_state(pid) in ("T", "t"):  # halted (SIGSTOP, a debugger): it hears nothing
+    if process_state(pid) in ("T", "t"):  # halted (SIGSTOP, a debugger): it hears nothing
         _signal(pid, signal.SIGKILL)
     else:
         try:
@@ -220,18 +219,9 @@ async def _ask_to_stop(paths: Paths) -> None:
             await client.command(StopDaemon())
 
 
-def _process_state(pid: int) -> str:
-    """The kernel's letter for it (proc(5)): R, S, T …; Z when it has ended, or is not there."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text("utf-8")
-    except OSError:
-        return "Z"
-    return stat.rpartition(")")[2].split()[0]
-
-
 def _gone(paths: Paths, pid: int | None, deadline: float) -> bool:
     """Its lock is free and its process has ended: a process outlives its lock by a moment."""
-    while is_running(paths) or (pid is not None and _process_state(pid) not in ("Z", "X")):
+    while is_running(paths) or (pid is not None and process_state(pid) not in ("Z", "X")):
         if time.monotonic() > deadline:
             return False
         time.sleep(_POLL_S)

@@ -15,6 +15,7 @@ from typing import Final
 import zmq
 import zmq.utils.monitor
 
+from engine_daemon.clock import boot_seconds
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.protocol import codec
 from engine_daemon.protocol import commands as cmd
@@ -47,7 +48,7 @@ class Link:
         self._lost: asyncio.Future[str] = self._loop.create_future()
         self._waiting: dict[int, asyncio.Future[cmd.Message]] = {}
         self._count = 0
-        self._heard = self._loop.time()
+        self._heard = boot_seconds()
         self._ahead: int | None = None
         self._closed = False
         self._loop.add_reader(self._monitor.fileno(), self._watch)
@@ -68,9 +69,14 @@ class Link:
             done, _ = await asyncio.wait([self._lost], timeout=ping_s)
             if done:
                 return self._lost.result()
-            if self._loop.time() - self._heard > silent_s:
+            if self.silent_s > silent_s:
                 return SILENT
             self.send(cmd.Ping())
+
+    @property
+    def silent_s(self) -> float:
+        """Seconds since the daemon was last heard, those included in which the machine slept."""
+        return boot_seconds() - self._heard
 
     def fail(self, reason: str) -> None:
         """The link is of no more use."""
@@ -146,7 +152,7 @@ class Link:
                 frames = self._socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
-            self._heard = self._loop.time()
+            self._heard = boot_seconds()
             try:
                 self._take(frames)
             except WireError as error:

@@ -97,6 +97,15 @@ def owner(paths: Paths) -> int | None:
     return None
 
 
+def process_state(pid: int) -> str:
+    """The kernel's letter for it (proc(5)): R, S, T …; Z when it has ended, or is not there."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text("utf-8")
+    except OSError:
+        return "Z"
+    return stat.rpartition(")")[2].split()[0]
+
+
 def no_answer(name: str) -> InspectError:
     """The error for a daemon that is there and says nothing."""
     return InspectError(

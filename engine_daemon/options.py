@@ -103,6 +103,14 @@ def idle_exit(text: str) -> float:
     return NEVER if text == "never" else duration(text)
 
 
+def patience(text: str) -> float:
+    """A duration of at least a second."""
+    seconds = duration(text)
+    if seconds < 1.0:
+        raise ValueError(f"must be at least 1s, not {text}")
+    return seconds
+
+
 def engine(text: str) -> str:
     """The name of an engine of this version."""
     if text in LATER_ENGINES:

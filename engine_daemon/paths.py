@@ -102,6 +102,11 @@ class Paths:
         return self.state / "options.json"
 
     @property
+    def before(self) -> Path:
+        """What it was started with before a restart that has not got through yet."""
+        return self.state / "options.before.json"
+
+    @property
     def log(self) -> Path:
         """The daemon's own log file."""
         return self.state / "daemon.log"

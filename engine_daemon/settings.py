@@ -71,7 +71,7 @@ def _words(value: object) -> tuple[str, ...]:
 
 
 def _daemon(name: str, example: str, says: str, convert: Callable[[str], object]) -> Key:
-    field = {"idle_exit": "idle_exit_s"}.get(name, name)
+    field = {"idle_exit": "idle_exit_s", "stuck": "stuck_s"}.get(name, name)
     return Key("daemon", name, example, says, _text(convert), field)
 
 
@@ -130,6 +130,19 @@ KEYS: Final = (
         '"2h"',
         "leave after so long without use; `0`: with the last viewer; `never`",
         check.idle_exit,
+    ),
+    _daemon(
+        "stuck",
+        '"30s"',
+        "call the engine stuck after so long in one operation. Default 30 s or ten times what it"
+        " took at most",
+        check.patience,
+    ),
+    _daemon(
+        "spool_bytes",
+        "10000000000",
+        "room for recordings; then the oldest closed ones that nobody keeps go. Default 10 GB",
+        check.whole(0),
     ),
     Key(
         *("daemon", "plain_engine", "true"),

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import psutil
 
@@ -22,6 +22,7 @@ from engine_daemon.launch import start_daemon, stop_daemon
 from engine_daemon.lookup import is_running, read_connection
 from engine_daemon.paths import Paths, paths_for
 from engine_daemon.protocol import commands as cmd
+from engine_daemon.protocol.state import State
 from engine_daemon.protocol.values import PromptSpec, Sampler
 from engine_daemon.protocol.worker import EngineOptions
 from engine_daemon.recording.columns import Columns
@@ -56,8 +57,9 @@ def directories() -> Iterator[Path]:
 class Daemon:
     """One daemon with the scripted engine, in directories of its own."""
 
-    def __init__(self, model: str = "scripted", backend: str = "scripted") -> None:
-        self.options = DaemonOptions(engine=EngineOptions(backend=backend, model=model))
+    def __init__(self, model: str = "scripted", backend: str = "scripted", **own: Any) -> None:
+        engine = EngineOptions(backend=backend, model=model)
+        self.options = DaemonOptions(engine=engine, **own)
         self.paths: Paths = paths_for("default")
 
     def start(self, wait: str = "ready") -> Self:
@@ -96,9 +98,11 @@ class Daemon:
 
 
 @contextmanager
-def running_daemon(model: str = "scripted", backend: str = "scripted") -> Iterator[Daemon]:
-    """A started daemon in fresh directories."""
-    with directories(), Daemon(model, backend) as daemon:
+def running_daemon(
+    model: str = "scripted", backend: str = "scripted", **own: Any
+) -> Iterator[Daemon]:
+    """A started daemon in fresh directories. `own`: more of `DaemonOptions`."""
+    with directories(), Daemon(model, backend, **own) as daemon:
         yield daemon
 
 
@@ -138,12 +142,18 @@ class Watch:
         self.session = session
         self.columns = Columns()
         self.events: list[tuple[int, bytes]] = []
+        self.words: list[str] = []
         self._changed = asyncio.Condition()
         self._follow()
         self._task = asyncio.create_task(self._run())
 
     def _follow(self) -> None:
         self.client.follow(self.session)
+
+    def _heard(self, state: State) -> None:
+        """Words for the engine, one after the other: none is passed over in `words`."""
+        if self.words[-1:] != [state.engine.word]:
+            self.words.append(state.engine.word)
 
     def _took(self, update: object) -> None:
         """Something else than events."""
@@ -155,6 +165,8 @@ class Watch:
                     if isinstance(update, cmd.Batch) and update.session == self.session:
                         self.columns.extend(update.ev)
                         self.events.extend(update.ev)
+                    if isinstance(update, cmd.StateMessage):
+                        self._heard(update.state)
                     self._took(update)
                 self._changed.notify_all()
 

@@ -22,6 +22,7 @@ Scope = Literal[
     "viewers",
     "note",
     "notes",
+    "engine",
 ]
 """Where an action's keys work: the whole main screen, a focused pane, or another screen."""
 
@@ -41,6 +42,7 @@ SCOPES: Final[dict[Scope, str]] = {
     "viewers": "Viewers",
     "note": "Note",
     "notes": "Notes",
+    "engine": "Engine",
 }
 
 

@@ -28,7 +28,8 @@ from engine_daemon.protocol.values import PromptSpec
 from tui.commands import ActionProvider
 from tui.screens.main import MainScreen
 from tui.source import OpenSource
-from tui.terminal import CHECK_S, EXIT_CODE, GRACE_S, ensure_size, hung_up
+from tui.standstill import PERIOD_S, Standstill, drop_unread
+from tui.terminal import CHECK_S, EXIT_CODE, GRACE_S, ensure_size, hung_up, on_waking
 from tui.text import show_text
 from tui.theming import COLOURLESS_THEME, DEFAULT_THEME, TERMINAL_ROLES, offered, read_themes
 from tui.view import View
@@ -71,6 +72,7 @@ class InspectApp(App[InspectError]):
         self._source = attach
         self._open = open_command
         self._wanted = session
+        self._standstill = Standstill(lambda: drop_unread(terminal()))
         self.view = View()
         self.main = self.make_main(observe=observe)
         for one in read_themes(config).values():
@@ -117,6 +119,20 @@ class InspectApp(App[InspectError]):
         self.call_after_refresh(self._serve)
         if not self.is_headless:
             self.set_interval(CHECK_S, self._leave_a_dead_terminal)
+            self.set_interval(PERIOD_S, self._look_whether_it_stood)
+            on_waking(self._driver, self._woke)
+
+    def _woke(self) -> None:
+        """Stopped from outside, and let go on: the terminal may show something else by now."""
+        self._standstill.look()
+        self.call_later(self._look_whether_it_stood)
+        self.call_later(self.refresh)
+
+    def _look_whether_it_stood(self) -> None:
+        self._standstill.look()
+        if self._standstill.unsaid:
+            self._standstill.unsaid = False
+            self.main.tell_dropped(self._standstill.stood_s)
 
     def _leave_a_dead_terminal(self) -> None:
         if hung_up(terminal()):
@@ -136,6 +152,15 @@ class InspectApp(App[InspectError]):
     def action_use_theme(self, name: str) -> None:
         """Use a theme by its name."""
         self.theme = name
+
+    async def on_event(self, event: events.Event) -> None:
+        """Input that was given while this process stood still goes nowhere."""
+        given = isinstance(event, events.InputEvent | events.Paste)
+        if given and not self.is_headless and self._standstill.drops(event.time):
+            event.stop()
+            self._look_whether_it_stood()
+            return
+        await super().on_event(event)
 
     def on_key(self, event: events.Key) -> None:
         """A key that nothing took."""

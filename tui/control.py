@@ -16,6 +16,7 @@ from engine_daemon.protocol.commands import (
     Close,
     Force,
     ForceText,
+    KillEngine,
     MeasureNaive,
     Note,
     Open,
@@ -29,7 +30,7 @@ from engine_daemon.protocol.commands import (
     next_chunk,
 )
 from engine_daemon.protocol.events import PromptSet, Stopped
-from engine_daemon.protocol.reads import AskCondition, AskEncode
+from engine_daemon.protocol.reads import AskCondition, AskEncode, AskStacks
 from engine_daemon.protocol.values import PromptSpec, Sampler
 from engine_daemon.protocol.viewing import LeaseWord
 from engine_daemon.recording.columns import Columns
@@ -192,6 +193,15 @@ class Control:
         self._check()
         await self._source.command(CheckWeights())
         return "the weights in memory are summed; CACHE says what came of it"
+
+    async def stacks(self) -> str:
+        """Where the ranks of the worker are."""
+        return (await self._source.ask(AskStacks())).text or ""
+
+    async def end_engine(self) -> None:
+        """End the worker, whatever it is at."""
+        self._check()
+        await self._source.command(KillEngine())
 
     async def set_sampler(self, sampler: Sampler) -> None:
         """Another sampler from the step under the cursor on, likewise."""

@@ -6,7 +6,7 @@ Imports what a command needs when it is that command's turn: nothing here may be
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from engine_daemon import __version__
@@ -92,7 +92,7 @@ def _screen(parsed: "Parsed") -> int:
     _check_terminal()
     from engine_daemon.cli.prompt import read_prompt
     from engine_daemon.cli.request import open_command, who
-    from engine_daemon.cli.target import ensure_running, target_of
+    from engine_daemon.cli.target import on_running, target_of
     from engine_daemon.paths import with_name
 
     given = parsed.given
@@ -101,8 +101,8 @@ def _screen(parsed: "Parsed") -> int:
     prompt = read_prompt(parsed.arguments, given)
     target = target_of(given)
     command = None if prompt is None else open_command(given, prompt, run=False)
-    try:
-        ensure_running(target)
+
+    def show() -> int:
         from tui.app import run_screen
 
         return run_screen(
@@ -112,6 +112,9 @@ def _screen(parsed: "Parsed") -> int:
             who=who(given),
             theme=target.theme,
         )
+
+    try:
+        return on_running(target, _or_gone(show))
     except InspectError as error:
         error.hint = with_name(error.hint, target.paths.name)
         raise
@@ -144,6 +147,21 @@ def _attach(parsed: "Parsed") -> int:
         except InspectError as error:
             error.hint = with_name(error.hint, target.paths.name)
             raise
+
+
+def _or_gone(show: Callable[[], int]) -> Callable[[], int]:
+    """A screen that could not attach was not begun; once attached it comes back by itself."""
+    from engine_daemon.cli.target import DaemonLeftError
+
+    def shown() -> int:
+        try:
+            return show()
+        except InspectError as error:
+            if error.code in ("no_daemon", "no_answer"):
+                raise DaemonLeftError(error) from None
+            raise
+
+    return shown
 
 
 def _replay(parsed: "Parsed") -> int:

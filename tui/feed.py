@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from engine_daemon.errors import InspectError
-from engine_daemon.protocol.codec import WireError
+from engine_daemon.protocol.codec import WireError, unpack_event
 from engine_daemon.protocol.commands import Batch, Lost, Snapshot, StateMessage
 from engine_daemon.protocol.events import UnknownEvent
 from engine_daemon.protocol.reads import AskEvents
@@ -32,8 +32,20 @@ _AT_ONCE: Final = 256
 """Events folded before the clock is looked at."""
 _MANY: Final = 32
 """From so many on, folding them together pays."""
+_AGAIN_S: Final = 0.25
+_WORTH_EVENTS: Final = 2000
+"""From so many on, a session folded is less to send than its events."""
 _SLICE_S: Final = 0.004
 """How long folding may take before keys get a turn."""
+
+
+def _made_s(packed: bytes) -> float:
+    """When an event was made, by the monotonic clock of where that was."""
+    try:
+        event = unpack_event(packed)
+    except WireError:
+        return 0.0
+    return 0.0 if isinstance(event, UnknownEvent) else event.t_ns / 1e9
 
 
 class Feed:
@@ -103,6 +115,8 @@ class Feed:
                 case StateMessage():
                     self._view.state = update.state
                 case Batch():
+                    if update.session == self._view.session:
+                        self._view.behind.heard(update.head, time.monotonic())
                     for at in range(0, len(update.ev), _AT_ONCE):
                         self._extend(update.session, update.ev[at : at + _AT_ONCE])
                         began = await self._give_way(began)
@@ -153,6 +167,8 @@ class Feed:
             return
         if session == self._view.session:
             self._view.keep(events)
+            if events:
+                self._view.behind.took(_made_s(events[-1][1]), time.monotonic())
 
     def _take(self, columns: Columns, events: list[tuple[int, bytes]]) -> None:
         """Fold events in; raises GapError when one is not the next."""
@@ -186,6 +202,7 @@ class Feed:
 
     def _paint_now(self) -> None:
         self._timer = None
+        self._look_behind()
         cpu = time.thread_time()
         work, self._cpu = cpu - self._cpu, cpu
         crowded, self._folded = self._folded > _CROWD, 0
@@ -193,6 +210,25 @@ class Feed:
         self._painted = time.monotonic()
         self._paint()
         self.fetch_wanted()
+
+    def _look_behind(self) -> None:
+        """How far this is behind by what the source knows by now; looked at again while it is."""
+        view, now = self._view, time.monotonic()
+        if view.replay is not None:
+            return
+        for session in self._source.state.sessions:
+            if session.session == view.session:
+                view.behind.heard(session.head, now)
+        view.behind.look(view.columns.next, now)
+        if view.behind.events or view.behind.shown:
+            asyncio.get_running_loop().call_later(_AGAIN_S, self.changed)
+
+    def jump(self) -> None:
+        """To the head at once, where the way there is long: the session folded instead of each
+        event on the way. The steps between are there all the same."""
+        view = self._view
+        if view.session is not None and view.behind.events >= _WORTH_EVENTS:
+            self._source.follow(view.session, snapshot=True)
 
     def fetch_wanted(self) -> None:
         """Ask for the events of the step that is looked at, unless that is under way."""

@@ -98,6 +98,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
         "Take the right to command this session (from somebody: asks first), or give it back",
     ),
     Action("viewers", ("v",), "viewers", "Who is attached, and who did what"),
+    Action("engine", ("E",), "engine", "Look into the engine: where its ranks are; end it"),
     Action("note", ("m",), "note", "Write a note at the step under the cursor"),
     Action("notes", ("apostrophe",), "notes", "All notes; enter goes to the step of one"),
     Action(

@@ -96,6 +96,7 @@ NEEDS_ENGINE: Final = frozenset(
         "main.check_weights",
         "main.lease",
         "main.viewers",
+        "main.engine",
         "main.note",
         "next.force",
     }

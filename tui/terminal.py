@@ -6,8 +6,11 @@ Knows a file descriptor; nothing of the application.
 import contextlib
 import fcntl
 import select
+import signal
 import struct
 import termios
+from collections.abc import Callable
+from types import FrameType
 from typing import Final
 
 CHECK_S: Final = 1.0
@@ -39,3 +42,20 @@ def hung_up(fd: int) -> bool:
         return any(events for _, events in watched.poll(0))
     except (OSError, ValueError):
         return True
+
+
+def on_waking(driver: object, woke: Callable[[], object]) -> None:
+    """Call `woke` when the process was stopped (SIGSTOP) and goes on.
+
+    Textual's own handler sets the terminal up as after its own suspending, also where there was
+    none: two threads would read keys then, and leaving would wait for one of them for ever.
+    """
+    before = signal.getsignal(signal.SIGCONT)
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if callable(before) and getattr(driver, "_must_signal_resume", True):
+            before(number, frame)
+        else:
+            woke()
+
+    signal.signal(signal.SIGCONT, handle)

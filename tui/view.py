@@ -16,6 +16,7 @@ from engine_daemon.protocol.state import EngineState, SessionInfo, State
 from engine_daemon.protocol.values import PromptToken
 from engine_daemon.recording.columns import Columns
 from engine_daemon.recording.rows import Flag
+from tui.behind import Behind
 from tui.overlay import Overlay
 from tui.playing import Replay
 
@@ -47,6 +48,7 @@ class View:
         link: False while the daemon cannot be reached; `link_text` says why.
         holds: whether this viewer has the lease of a session; `taken_by`: who took one from it.
         observing: this viewer only watches.
+        behind: how far this is behind the session.
         overlay: what was read of a step, shown beside its candidates.
         replay: set where a recording is shown, not a session of a daemon.
         wanted: events to ask for, of the step that was last looked at in vain.
@@ -66,6 +68,7 @@ class View:
         self.observing = False
         self.overlay: Overlay | None = None
         self.replay: Replay | None = None
+        self.behind = Behind()
         self._packed: OrderedDict[int, bytes] = OrderedDict()
         self._packed_bytes = 0
         self._last: Detail | None = None
@@ -74,6 +77,7 @@ class View:
     def show(self, session: str | None, columns: Columns) -> None:
         """Another session from here on, followed at its head."""
         self.session, self.columns = session, columns
+        self.behind = Behind()
         self.cursor, self.wanted, self.overlay = None, [], None
         self._packed.clear()
         self._packed_bytes = 0
@@ -247,6 +251,11 @@ class View:
         if self.state is None:
             return None
         return next((s for s in self.state.sessions if s.session == self.session), None)
+
+    @property
+    def pausing(self) -> bool:
+        """It was asked to pause and does not stand yet."""
+        return self.running and self.info is not None and self.info.pausing
 
     @property
     def lease(self) -> Literal["free", "ours", "other"]:

@@ -5,6 +5,7 @@ Each waits for its outcome in the session's log (`resume`: for the reply) and sa
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Iterator
 from typing import Final
 
@@ -63,17 +64,21 @@ async def _carry_out(command: str, wanted: str, count: int, given: Given) -> int
     ) as client:
         found = find_session(client.state.sessions, wanted)
         with _how_to_take(target, found.session):
+            if given.take:
+                await client.lease("take", found.session)
             return await _command(command, client, found, count, given)
 
 
 @contextlib.contextmanager
 def _how_to_take(target: Target, session: str) -> Iterator[None]:
-    """A command refused for want of the lease: say where it can be taken."""
+    """A command refused for want of the lease: say how it is had. Never taken unasked, be it from
+    a screen of the same person: two of them would step on each other's toes."""
     try:
         yield
     except InspectError as error:
         if error.code == "no_lease":
-            error.hint = f"Take it on the screen, with L: {attach_line(target.paths.name, session)}"
+            screen = attach_line(target.paths.name, session)
+            error.hint = f"Add --take to take it for this command, or take it with L on {screen}"
         raise
 
 
@@ -140,15 +145,23 @@ class _Watch:
             await self._read()
 
     async def _read(self, limit_s: float | None = None) -> bool:
-        """Take what comes next; False when nothing came within the limit."""
-        updates = await self._updates.next(limit_s)
-        for update in updates or ():
-            if isinstance(update, Snapshot):
-                self.columns = Columns.of(update.columns)
-            elif isinstance(update, Batch):
-                for seq, packed in update.ev:
-                    self._take(seq, packed)
-        return updates is not None
+        """Take what comes next of the log; False when nothing came within the limit. What the
+        daemon says of its state meanwhile, be it often, is no word of the session."""
+        deadline = None if limit_s is None else time.monotonic() + limit_s
+        while True:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            updates = await self._updates.next(left)
+            if updates is None:
+                return False
+            came = [update for update in updates if isinstance(update, Snapshot | Batch)]
+            for update in came:
+                if isinstance(update, Snapshot):
+                    self.columns = Columns.of(update.columns)
+                else:
+                    for seq, packed in update.ev:
+                        self._take(seq, packed)
+            if came:
+                return True
 
     def _take(self, seq: int, packed: bytes) -> None:
         event = self.columns.apply(seq, packed)
@@ -177,7 +190,9 @@ class _Watch:
         if not came:
             self._said = True
             name = self._found.session
-            say(f"{name} was asked; the engine has not got there yet (ctrl+c leaves it asked)")
+            engine = self._client.state.engine
+            why = f": {engine.message}" if engine.word == "stuck" else ""
+            say(f"{name} was asked; the engine has not got there yet{why} (ctrl+c leaves it asked)")
 
     async def pause(self) -> None:
         """Pause; a session that stands already stays as it is."""

@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from engine_daemon.cli import logs
+from engine_daemon.cli.beforehand import check_startable, keeps_options, last_options
 from engine_daemon.cli.options import Given
 from engine_daemon.cli.output import say, tell
 from engine_daemon.cli.progress import LoadProgress
@@ -22,6 +23,7 @@ from engine_daemon.cli.table import table
 from engine_daemon.cli.target import (
     ASKING,
     Target,
+    base,
     check_asked,
     check_model,
     defaults,
@@ -33,12 +35,14 @@ from engine_daemon.cli.target import (
     target_of,
     wait_for_connection,
 )
+from engine_daemon.client import DaemonClient
 from engine_daemon.config import DaemonOptions
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.launch import stop_daemon, wait_ready
 from engine_daemon.lookup import endpoint_of, is_running, no_daemon, read_connection
 from engine_daemon.paths import foreign, read_regular, runtime_base
 from engine_daemon.protocol.codec import VERSION
+from engine_daemon.protocol.reads import AskStacks
 from engine_daemon.protocol.state import EngineState, State, ViewerInfo, WeightsCheck
 
 
@@ -49,7 +53,7 @@ def start_command(given: Given) -> int:
     name = target.paths.name
     if not is_running(target.paths):
         try:
-            _start(target, target.asked.applied_to(defaults(target, implicit=False)), given)
+            _start(target, target.asked.applied_to(base(target, implicit=False)), given)
             return 0
         except InspectError as error:
             if not started_meanwhile(target, error):
@@ -102,15 +106,20 @@ def restart_command(given: Given) -> int:
     """`daemon restart`: the last start's options, except those given."""
     target = target_of(given, starts_daemon=True)
     check_model(target.asked)
-    try:
-        last = DaemonOptions.read(target.paths.options)
-    except (OSError, msgspec.MsgspecError):
-        last = defaults(target, implicit=False)
-    if is_running(target.paths):
+    paths = target.paths
+    last = last_options(paths)
+    options = target.asked.applied_to(last or defaults(target, implicit=False))
+    check_startable(options)
+    if is_running(paths):
         if not _may_stop(target, given):
             return Exit.DAEMON
-        stop_daemon(target.paths)
-    _start(target, target.asked.applied_to(last), given)
+        stop_daemon(paths)
+    if last is not None:  # until the model is loaded
+        last.save(paths.before)
+    try:
+        _start(target, options, given)
+    except InspectError as error:
+        raise keeps_options(error, paths) from None
     return 0
 
 
@@ -216,6 +225,19 @@ def _weights_text(check: WeightsCheck) -> str:
     return f"{word}, checked at {when}, {check.checksum[:16]}"
 
 
+def stacks_command(given: Given) -> int:
+    """`daemon stacks`: where each rank of the engine is, also when it is stuck."""
+    target = running_target(given)
+
+    async def ask() -> str:
+        async with DaemonClient(target.paths, client=ASKING, reconnect=False) as client:
+            return (await client.ask(AskStacks())).text or ""
+
+    for line in asyncio.run(ask()).splitlines():
+        tell(line)
+    return 0
+
+
 def list_command(given: Given) -> int:
     """`daemon list`: every daemon of this user that runs on this machine."""
     found = list(_running())
@@ -262,6 +284,7 @@ COMMANDS: Final[Mapping[str, Callable[[Given], int]]] = {
     "restart": restart_command,
     "status": status_command,
     "logs": logs.main,
+    "stacks": stacks_command,
     "list": list_command,
 }
 """Verb → what it does."""

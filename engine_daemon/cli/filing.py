@@ -1,4 +1,4 @@
-"""`sessions show|rename|close|rm`: one session or recording of a daemon.
+"""`sessions show|rename|close|keep|rm`: one session or recording of a daemon.
 
 An open session is the daemon's to change; a recording that nobody holds is changed here, under the
 lock of its log.
@@ -26,12 +26,15 @@ from engine_daemon.export.objects import Line
 from engine_daemon.lookup import is_running
 from engine_daemon.protocol.codec import pack_event, unpack_event
 from engine_daemon.protocol.commands import AnyCommand, Release, Rename
-from engine_daemon.protocol.events import Closed, Renamed
+from engine_daemon.protocol.events import Closed, Renamed, SessionSet
 from engine_daemon.recording.columns import Columns
+from engine_daemon.recording.folder import pin
 from engine_daemon.recording.reader import Recording
 from engine_daemon.recording.writer import LogWriter
 
 _TITLE_CHARACTERS: Final = 200
+_OPENING: Final = 8
+"""What a session is set to stands among so many first events."""
 
 
 def show(arguments: list[str], given: Given) -> int:
@@ -57,6 +60,7 @@ def _facts(row: Row, recording: Recording, columns: Columns) -> Line:
         "session": row.session,
         "title": row.title,
         "status": row.status,
+        "kept": row.kept,
         "steps": len(columns),
         "branches": len(columns.branches()),
         "prompt_tokens": len(columns.prompt_ids),
@@ -123,6 +127,31 @@ def close(arguments: list[str], given: Given) -> int:
     return control.main("close", arguments, given)
 
 
+def keep(arguments: list[str], given: Given) -> int:
+    """`sessions keep SESSION`: its recording stays when others are removed to make room."""
+    row = _find(target_of(given), arguments[0])
+    path = Path(row.file)
+    if row.open and not given.off and _is_private(path):
+        raise InspectError(
+            f"{row.session} is private: it has no recording once it is closed",
+            f"llm-inspect export {row.session} --to jsonl writes what there is now",
+        )
+    pin(path, on=not given.off)
+    tell(f"{row.session} may be removed to make room" if given.off else f"{row.session} is kept")
+    return Exit.DONE
+
+
+def _is_private(path: Path) -> bool:
+    """Its opening said so: one of the first events."""
+    with Recording.open(path) as recording:
+        for seq in range(min(_OPENING, recording.next)):
+            packed = recording.event(seq)
+            event = None if packed is None else unpack_event(packed)
+            if isinstance(event, SessionSet):
+                return event.private
+    return False
+
+
 def remove(arguments: list[str], given: Given) -> int:
     """`sessions rm SESSION`: the recording is gone; of an open session it stays."""
     target = target_of(given)
@@ -136,6 +165,7 @@ def remove(arguments: list[str], given: Given) -> int:
     if row.status not in ("foreign", "newer", "damaged", "cut"):
         LogWriter.reopen(path).close()  # raises when somebody holds it
     path.unlink()
+    pin(path, on=False)
     tell(f"{row.session} is removed")
     return Exit.DONE
 
@@ -155,5 +185,5 @@ def _find(target: Target, wanted: str) -> Row:
     )
 
 
-COMMANDS: Final = {"show": show, "rename": rename, "close": close, "rm": remove}
+COMMANDS: Final = {"show": show, "rename": rename, "close": close, "keep": keep, "rm": remove}
 """By verb."""

@@ -15,7 +15,7 @@ from engine_daemon.cli.options import Given
 from engine_daemon.cli.output import say, tell
 from engine_daemon.cli.recordings import open_recording, say_missing
 from engine_daemon.cli.request import who
-from engine_daemon.cli.target import Target, ensure_running, target_of
+from engine_daemon.cli.target import Target, attached_or_gone, ensure_running, on_running, target_of
 from engine_daemon.client import DaemonClient
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.paths import host, unusable
@@ -53,7 +53,7 @@ def open_session(name: str, given: Given, target: Target) -> SessionInfo:
         ensure_running(target)
         session, copied = _in_place(recording, target)
     try:
-        return asyncio.run(_reopen(target, session, who(given)))
+        return on_running(target, lambda: asyncio.run(_reopen(target, session, who(given))))
     except BaseException:
         if copied is not None:  # nobody took it up
             with contextlib.suppress(OSError):
@@ -76,7 +76,8 @@ def _in_place(recording: Recording, target: Target) -> tuple[str, Path | None]:
 
 
 async def _reopen(target: Target, session: str, name: str) -> SessionInfo:
-    async with DaemonClient(target.paths, who=name, client="open", reconnect=False) as client:
+    client = DaemonClient(target.paths, who=name, client="open", reconnect=False)
+    async with attached_or_gone(client):
         await client.command(Reopen(session=session), session)
         deadline = time.monotonic() + _TOLD_S
         while (found := _found(client.state, session)) is None:

@@ -37,6 +37,8 @@ class Group(Flag):
     EXPORT = auto()
     DIFF = auto()
     SHARE = auto()
+    OFF = auto()
+    TAKE = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,8 @@ class Given:
     who: str | None = None
     token_id: int | None = None
     text: str | None = None
+    off: bool = False
+    take: bool = False
     no_wait: bool = False
     yes: bool = False
     lines: int | None = None
@@ -231,6 +235,8 @@ OPTIONS: Final = (
     Option("--id", _G.FORCE, "the token's id", "ID", check.whole(0, 2**32 - 1)),
     Option("--text", _G.FORCE, "the token's text", "TEXT"),
     Option("--as", _G.WHO, "name shown to others", "WHO", check.shown_name),
+    Option("--off", _G.OFF, "no longer"),
+    Option("--take", _G.TAKE, "also when somebody has the lease: they are told"),
     Option("--no-wait", _G.NO_WAIT, "return when the daemon answers, before the model is ready"),
     Option("--yes", _G.YES, "do not ask"),
     Option("--lines", _G.LINES, "how many from the end (200)", "N", check.whole(0), "-n"),

@@ -39,6 +39,7 @@ SCREEN: Final = ""
 _PLACE: Final = Group.PLACE | Group.REVISION
 _OPENS: Final = Group.NAME | _PLACE | Group.LIMIT | Group.SESSION | Group.WHO
 _SPEAKS: Final = Group.NAME | Group.WHO
+_COMMANDS: Final = _SPEAKS | Group.TAKE
 _STARTS: Final = Group.NAME | _PLACE | Group.LIMIT | Group.NO_WAIT | Group.SHARE
 
 COMMANDS: Final = {
@@ -51,16 +52,19 @@ COMMANDS: Final = {
     ),
     "run": Command("PROMPT", "decode without a screen", _OPENS | Group.RUN | Group.JSON, most=1),
     "pause": Command("SESSION", "stand at the next step", _SPEAKS, 1, 1),
-    "resume": Command("SESSION", "go on", _SPEAKS, 1, 1),
-    "close": Command("SESSION", "end a session; its recording stays", _SPEAKS, 1, 1),
-    "step": Command("SESSION [N]", "go on by N steps (1)", _SPEAKS, 1, 2),
+    "resume": Command("SESSION", "go on", _COMMANDS, 1, 1),
+    "close": Command("SESSION", "end a session; its recording stays", _COMMANDS, 1, 1),
+    "step": Command("SESSION [N]", "go on by N steps (1)", _COMMANDS, 1, 2),
     "force": Command(
-        "SESSION (--id ID | --text TEXT)", "append this token", _SPEAKS | Group.FORCE, 1, 1
+        "SESSION (--id ID | --text TEXT)", "append this token", _COMMANDS | Group.FORCE, 1, 1
     ),
     "sessions list": Command("", "open sessions and recordings", Group.NAME | Group.JSON),
     "sessions show": Command("SESSION", "all of one", Group.NAME | Group.JSON, 1, 1),
     "sessions rename": Command("SESSION TITLE", "another title", _SPEAKS, 2, 2),
-    "sessions close": Command("SESSION", "end it; its recording stays", _SPEAKS, 1, 1),
+    "sessions close": Command("SESSION", "end it; its recording stays", _COMMANDS, 1, 1),
+    "sessions keep": Command(
+        "SESSION", "never remove its recording to make room", Group.NAME | Group.OFF, 1, 1
+    ),
     "sessions rm": Command("SESSION", "delete its recording", Group.NAME, 1, 1),
     "replay": Command("FILE", "the screen on a recording, without an engine", Group.NAME, 1, 1),
     "open": Command(
@@ -85,6 +89,7 @@ COMMANDS: Final = {
     "daemon restart": Command("", "stop and start, options kept", _STARTS | Group.YES),
     "daemon status": Command("", "what it is doing", Group.NAME | Group.JSON),
     "daemon logs": Command("", "the end of its log", Group.NAME | Group.LINES),
+    "daemon stacks": Command("", "where its engine is, rank by rank", Group.NAME),
     "daemon list": Command("", "daemons on this machine", Group.JSON),
     "doctor": Command("", "what may be wrong here, and what to do", Group.JSON),
 }

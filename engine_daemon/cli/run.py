@@ -21,7 +21,7 @@ from engine_daemon.cli.prompt import read_prompt
 from engine_daemon.cli.record import Recorder
 from engine_daemon.cli.request import open_command, who
 from engine_daemon.cli.signals import interrupted_code, take_sighup
-from engine_daemon.cli.target import Target, ensure_running, target_of
+from engine_daemon.cli.target import Target, attached_or_gone, on_running, target_of
 from engine_daemon.client import DaemonClient, Update
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.export.jsonl import JsonLines
@@ -68,8 +68,9 @@ def main(arguments: list[str], given: Given) -> int:
     printer: Printer = JsonPrinter() if given.json else TextPrinter(echo=given.echo)
     with Recorder(given.record) as recorder:
         try:
-            ensure_running(target)
-            code = asyncio.run(_run(target, given, command, printer, recorder))
+            code = on_running(
+                target, lambda: asyncio.run(_run(target, given, command, printer, recorder))
+            )
         except InspectError as error:
             error.hint = with_name(error.hint, target.paths.name)
             printer.error(error)
@@ -84,7 +85,7 @@ async def _run(
     interrupts = Interrupts()
     try:
         client = DaemonClient(target.paths, who=who(given), client="run", reconnect=False)
-        async with client:
+        async with attached_or_gone(client):
             interrupts.hold()
             reply = await client.command(command)
             assert reply.session is not None
@@ -127,6 +128,7 @@ class Run:
         self._unwritable: InspectError | None = None
         self._paused_by = ""
         self._waits = ""
+        self._stuck = False
         self._done = False
         self._closed = False
         self._left = False
@@ -207,16 +209,25 @@ class Run:
                 exit_code=Exit.DAEMON,
                 code="disk_full",
             )
+        self._tell_stuck(state)
         if self._lines.columns.status == "waiting":
-            if state.engine.word == "dead":
+            if state.engine.word == "dead" and not state.engine.details.again:
                 raise load_error(state)
             if not self._has_engine:
                 self._progress.update(state)
 
+    def _tell_stuck(self, state: State) -> None:
+        """Once for each time: it may wake, and is never ended by a run."""
+        stuck = state.engine.word == "stuck"
+        if stuck and not self._stuck:
+            self._progress.close()
+            say(f"{state.engine.message}; the run waits. {state.engine.hint}")
+        self._stuck = stuck
+
     @property
     def _has_engine(self) -> bool:
         """The session has its engine, or is about to be told of it."""
-        loaded = self._client.state.engine.word in ("ready", "busy")
+        loaded = self._client.state.engine.word in ("ready", "busy", "stuck")
         return loaded or self._lines.columns.engine is not None
 
     # What ends it -----------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 Knows the daemon's state and the folder of recordings; changes nothing.
 """
 
+import contextlib
 import time
 from pathlib import Path
 from typing import Final
@@ -16,17 +17,23 @@ from engine_daemon.cli.target import Target, state_of, target_of
 from engine_daemon.errors import InspectError
 from engine_daemon.lookup import is_running
 from engine_daemon.protocol.codec import WireError, unpack_event
-from engine_daemon.protocol.events import Predicted, Stepped
+from engine_daemon.protocol.events import Predicted, Stepped, Stopped
 from engine_daemon.protocol.state import SessionInfo
-from engine_daemon.recording.folder import SUFFIX, recordings_in
+from engine_daemon.recording.ending import is_history
+from engine_daemon.recording.folder import SUFFIX, is_pinned, recordings_in
 from engine_daemon.recording.reader import Recording
 
-_LOOKED_AT: Final = 8
+CLOSED: Final = "closed"
+STOPPED: Final = "open, daemon stopped"
+NOT_SERVED: Final = "open, not served"
+"""It was not closed, and its daemon, which runs, could not open it or has not yet."""
+_LOOKED_AT: Final = 64
 """Events from the end of a recording that are looked at for its last step."""
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One session as it is listed. `open`: a daemon serves it now."""
+    """One session as it is listed. `open`: a daemon serves it now; `kept`: its recording is never
+    removed to make room."""
 
     session: str
     title: str
@@ -35,6 +42,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     step: int | None
     created_ns: int
     file: str
+    kept: bool = False
 
 
 def main(given: Given) -> int:
@@ -46,7 +54,7 @@ def main(given: Given) -> int:
     elif not rows:
         tell("no sessions yet")
     else:
-        lines = [(r.session, r.status, _step(r.step), _when(r.created_ns), r.title) for r in rows]
+        lines = [(r.session, _status(r), _step(r.step), _when(r.created_ns), r.title) for r in rows]
         tell(table(("SESSION", "STATUS", "STEP", "OPENED", "TITLE"), lines))
     return 0
 
@@ -66,6 +74,7 @@ def _open(target: Target) -> list[Row]:
 
 
 def _live_row(target: Target, info: SessionInfo) -> Row:
+    path = target.paths.recordings / f"{info.session}{SUFFIX}"
     return Row(
         session=info.session,
         title=info.title,
@@ -73,17 +82,19 @@ def _live_row(target: Target, info: SessionInfo) -> Row:
         open=True,
         step=info.place.step,
         created_ns=info.created_ns,
-        file=str(target.paths.recordings / f"{info.session}{SUFFIX}"),
+        file=str(path),
+        kept=is_pinned(path),
     )
 
 
 def _recorded(target: Target) -> list[Row]:
-    rows = [_recorded_row(path) for path in recordings_in(target.paths.recordings)]
+    runs = is_running(target.paths)
+    rows = [_recorded_row(path, runs) for path in recordings_in(target.paths.recordings)]
     return [row for row in rows if row is not None]
 
 
-def _recorded_row(path: Path) -> Row | None:
-    """None when it was removed meanwhile."""
+def _recorded_row(path: Path, runs: bool) -> Row | None:
+    """None when it was removed meanwhile. `runs`: its daemon does."""
     try:
         changed_ns = path.stat().st_mtime_ns
     except FileNotFoundError:
@@ -97,12 +108,22 @@ def _recorded_row(path: Path) -> Row | None:
     return Row(
         session=opened.session if opened else path.stem,
         title=title,
-        status={"ok": "closed", "open": "not closed"}.get(status, status),
+        status=status if status not in ("ok", "open") else _ending(path, runs),
         open=False,
         step=step,
         created_ns=opened.created_ns if opened else changed_ns,
         file=str(path),
+        kept=is_pinned(path),
     )
+
+
+def _ending(path: Path, runs: bool) -> str:
+    """Of a sound recording that no daemon serves: over for good, or a session that its daemon opens
+    again when it starts."""
+    with contextlib.suppress(OSError):
+        if is_history(path):
+            return CLOSED
+    return NOT_SERVED if runs else STOPPED
 
 
 def _last_step(recording: Recording) -> int | None:
@@ -116,11 +137,15 @@ def _last_step(recording: Recording) -> int | None:
         match event:
             case Stepped():
                 return event.step + 1
-            case Predicted():
+            case Predicted() | Stopped():
                 return event.step
             case _:
                 continue
     return None
+
+
+def _status(row: Row) -> str:
+    return f"{row.status}, kept" if row.kept else row.status
 
 
 def _step(step: int | None) -> str:

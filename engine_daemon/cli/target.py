@@ -8,13 +8,14 @@ import contextlib
 import dataclasses
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
+from engine_daemon.cli.beforehand import in_words, options_before
 from engine_daemon.cli.options import Given
 from engine_daemon.cli.output import say
 from engine_daemon.cli.progress import LoadProgress
@@ -38,6 +39,12 @@ ASKING: Final = "ask"
 _CONNECTION_S: Final = 10.0
 _GONE_S: Final = 2.0
 _POLL_S: Final = 0.02
+_LEAVING_S: Final = 5.0
+"""A daemon that leaves needs two seconds at most."""
+_TRIES: Final = 3
+_UNREACHED: Final = ("no_daemon", "no_answer", "link_lost", "not_sent")
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,15 +129,37 @@ def defaults(target: Target, *, implicit: bool) -> DaemonOptions:
     )
 
 
+def base(target: Target, *, implicit: bool) -> DaemonOptions:
+    """What a start adds what is asked for to: after a restart that failed, what ran before it."""
+    before = options_before(target.paths)
+    if before is None:
+        return defaults(target, implicit=implicit)
+    say(f"the last restart failed: this start goes back to {in_words(before.engine)}")
+    return before
+
+
 def ensure_running(target: Target) -> None:
-    """Start the daemon if none runs, showing how the model loads on standard error.
+    """Start the daemon if none runs, showing how the model loads on standard error. One that is
+    about to leave is waited for, and another started.
 
     Raises InspectError: 3 when the model cannot be had, 4 when there can be no daemon, or the one
     that runs is not as asked for.
     """
     check_model(target.asked)
+    for _ in range(_TRIES):
+        try:
+            _start_or_join(target)
+            return
+        except InspectError as error:
+            if not left(target.paths, error):
+                raise
+            failure = error
+    raise failure
+
+
+def _start_or_join(target: Target) -> None:
     if not is_running(target.paths):
-        options = target.asked.applied_to(defaults(target, implicit=True))
+        options = target.asked.applied_to(base(target, implicit=True))
         try:
             start(target, options)
             return
@@ -141,6 +170,48 @@ def ensure_running(target: Target) -> None:
     wait_for_connection(target.paths)
     if target.asked.given():
         check_asked(target, state_of(target).engine)
+
+
+def left(paths: Paths, error: InspectError) -> bool:
+    """The daemon that this error is about was on its way out, and is gone now."""
+    return error.code in _UNREACHED and not _still_there(paths, _LEAVING_S)
+
+
+class DaemonLeftError(Exception):
+    """What was to be done was not begun: the daemon left at that moment."""
+
+    def __init__(self, error: InspectError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+def on_running(target: Target, act: Callable[[], T]) -> T:
+    """`act` on a daemon that is started if need be; begun again where that one left before `act`
+    reached it, which `act` tells by DaemonLeftError. Raises InspectError as `ensure_running`."""
+    for _ in range(_TRIES):
+        ensure_running(target)
+        try:
+            return act()
+        except DaemonLeftError as gone:
+            failure = gone.error
+            if not left(target.paths, failure):
+                break
+    raise failure
+
+
+@contextlib.asynccontextmanager
+async def attached_or_gone(client: DaemonClient) -> AsyncIterator[DaemonClient]:
+    """The client, attached; DaemonLeftError when it could not be."""
+    try:
+        await client.__aenter__()
+    except InspectError as error:
+        raise DaemonLeftError(error) from None
+    try:
+        yield client
+    except BaseException as error:
+        await client.__aexit__(type(error), error, error.__traceback__)
+        raise
+    await client.__aexit__(None, None, None)
 
 
 def started_meanwhile(target: Target, error: InspectError) -> bool:
@@ -165,7 +236,7 @@ def start(target: Target, options: DaemonOptions, *, wait: bool = True) -> None:
         start_daemon(target.paths, options, progress.update, "ready" if wait else "hub")
     except InspectError as error:
         if error.exit_code is Exit.MODEL:
-            _wait_until_gone(target.paths)
+            _still_there(target.paths, _GONE_S)
         raise
     except KeyboardInterrupt:
         progress.close()
@@ -175,11 +246,14 @@ def start(target: Target, options: DaemonOptions, *, wait: bool = True) -> None:
         progress.close()
 
 
-def _wait_until_gone(paths: Paths) -> None:
-    """A daemon whose first load failed leaves; the next command shall not meet it on its way."""
-    deadline = time.monotonic() + _GONE_S
-    while is_running(paths) and time.monotonic() < deadline:
+def _still_there(paths: Paths, patience_s: float) -> bool:
+    """It holds its lock; one that is on its way out is waited for."""
+    deadline = time.monotonic() + patience_s
+    while there := is_running(paths):
+        if time.monotonic() > deadline:
+            break
         time.sleep(_POLL_S)
+    return there
 
 
 def wait_for_connection(paths: Paths) -> None:
@@ -238,7 +312,8 @@ def differences(
     actual = {"device": loaded.device, "dtype": loaded.dtype} if loaded else {}
     found = []
     have: dict[str, object] = msgspec.structs.asdict(running.engine)
-    have["share"], have["share_control"] = running.share, running.share_control
+    for name in ("share", "share_control", "stuck_s", "spool_bytes"):
+        have[name] = getattr(running, name)
     have["engine"] = running.engine.backend
     have["idle_exit_s"] = math.inf if running.idle_exit_s is None else running.idle_exit_s
     for name, wanted in asked.given().items():

@@ -62,6 +62,7 @@ def main() -> int:
         )
         return hub.run(wake_fd)
     finally:
+        home.withdraw()
         hub.close()
         home.close()
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from engine_daemon.lookup import process_state
+
 KILL_AFTER_S: Final = 1.0
 """How long a child may take to leave after SIGTERM."""
 
@@ -84,6 +86,14 @@ class Child:
     def kill(self) -> None:
         """End it at once."""
         self._process.kill()
+
+    def dump(self) -> bool:
+        """Have it write its stacks to the log; False when it does not run. Only once it is known to
+        take the signal."""
+        runs = process_state(self.pid) not in ("T", "t", "Z", "X")
+        if runs:
+            os.kill(self.pid, signal.SIGUSR1)
+        return runs
 
     def close(self) -> None:
         """Give up the death pipe; an ended child needs nothing more."""

@@ -177,7 +177,9 @@ def obey(
             rename(session, title, who, cause)
         case cmd.Note():
             _note(session, command, who, cause)
-        case cmd.Open() | cmd.Reopen() | cmd.Release() | cmd.StopDaemon() | cmd.CheckWeights():
+        case cmd.Open() | cmd.Reopen() | cmd.Release():
+            raise Rejected("bad_arg", "this command is not for a session")
+        case cmd.StopDaemon() | cmd.CheckWeights() | cmd.KillEngine():
             raise Rejected("bad_arg", "this command is not for a session")
         case _:
             assert_never(command)

@@ -123,6 +123,11 @@ class Home:
         """The sockets are bound anew."""
         self.announce(self._epoch)
 
+    def withdraw(self) -> None:
+        """About to leave: nobody new is to come."""
+        if _same_file(self._lock, self._paths.lock):
+            self._paths.connection.unlink(missing_ok=True)
+
     def close(self) -> None:
         """Leave nothing behind but the lock file."""
         if _same_file(self._lock, self._paths.lock):

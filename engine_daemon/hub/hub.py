@@ -22,6 +22,7 @@ from engine_daemon.hub.idle import give_back
 from engine_daemon.hub.log_file import LogFile
 from engine_daemon.hub.sessions import SessionStore
 from engine_daemon.hub.sharing import Sharing
+from engine_daemon.hub.spool import trim
 from engine_daemon.hub.workers import EngineSide
 from engine_daemon.paths import Paths
 from engine_daemon.protocol import commands as cmd
@@ -33,6 +34,10 @@ TOLD_S: Final = 0.3
 """A viewer that is attached has heard of a failed load after so long."""
 UNHEARD_S: Final = 5.0
 """A failed load waits so long for whoever started the daemon to ask."""
+HERALDS: Final = ("start", "ask")
+"""Clients that wait for the model or look at the state, before the one that they came for."""
+ON_ITS_WAY_S: Final = 3.0
+"""How long that one may take to attach."""
 KEEP_CLOSED_S: Final = 60.0
 """A closed session that nobody follows stays readable for so long."""
 
@@ -44,13 +49,21 @@ class Hub:
 
     def __init__(self, paths: Paths, options: DaemonOptions, home: Home, sharing: Sharing) -> None:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._paths = paths
         self._options = options
+        self._closed: set[str] | None = None
         self._home = home
         self.epoch = os.urandom(8)
         self._syncer = Syncer()
         self._store = SessionStore(paths, self.epoch, f"llm-inspect {__version__}", self._syncer)
         self._engine = EngineSide(
-            self._context, paths, options, self._store, __version__, self._state_changed
+            self._context,
+            paths,
+            options,
+            self._store,
+            __version__,
+            self._state_changed,
+            self._push_now,
         )
         self._front = Front(
             self._context,
@@ -67,6 +80,7 @@ class Hub:
         self._state_sent = 0.0
         self._idle_since = time.monotonic()
         self._had_viewer = False
+        self._had_guest = False
         self._failed_at: float | None = None
         self._heard = False
         self.leaving = False
@@ -96,7 +110,7 @@ class Hub:
             # Commands before data: a pause is never behind a flood of events.
             self._front.receive()
             self.leaving = self.leaving or self._front.stop_asked
-            self._had_viewer = self._had_viewer or bool(self._front.viewers)
+            self._note_viewers()
             if self._engine.socket in ready:
                 self._engine.receive()
             now = time.monotonic()
@@ -146,7 +160,16 @@ class Hub:
         if give_back(self._store, self._engine.seats, followed, now, self._options.idle_cache_s):
             self._state_changed()
         self._store.forget_closed(followed, now, KEEP_CLOSED_S)
+        self._keep_within()
         self._idle_exit(now)
+
+    def _keep_within(self) -> None:
+        """Once at the start, and whenever a session was closed."""
+        closed = {session.id for session in self._store if not session.open}
+        if self._closed is None or closed - self._closed:
+            in_use = {session.id for session in self._store if session.open}
+            trim(self._paths.recordings, self._options.spool_bytes, in_use, closed)
+        self._closed = closed
 
     def _come_back(self) -> None:
         """The runtime directory was cleaned away: whoever is attached stays, others can again."""
@@ -157,6 +180,13 @@ class Hub:
             bind()
         self._home.announce_again()
 
+    def _note_viewers(self) -> None:
+        viewers = self._front.viewers.values()
+        self._had_viewer = self._had_viewer or bool(viewers)
+        self._had_guest = self._had_guest or any(
+            viewer.client.split(" ")[0] not in HERALDS for viewer in viewers
+        )
+
     def _idle_exit(self, now: float) -> None:
         busy = bool(self._front.viewers) or self._engine.any_running() or self._engine.loading
         limit = self._options.idle_exit_s
@@ -165,6 +195,8 @@ class Hub:
         elif limit is not None and now - self._idle_since >= max(limit, 0.0):
             # `--idle-exit 0` waits for the viewer that it was started for.
             if limit == 0 and not self._had_viewer:
+                return
+            if limit == 0 and not self._had_guest and now - self._idle_since < ON_ITS_WAY_S:
                 return
             _log.info("idle for %.0f s: leaving", now - self._idle_since)
             self.leaving = True
@@ -188,13 +220,17 @@ class Hub:
     def _push_state(self, now: float) -> None:
         if not self._state_dirty or now < self._state_sent + STATE_PERIOD_S:
             return
-        self._state_dirty, self._state_sent = False, now
+        self._state_sent = now
+        self._push_now()
+
+    def _push_now(self) -> None:
+        self._state_dirty = False
         self._front.push(cmd.StateMessage(state=self._state()))
 
     def _state(self) -> State:
         sessions = [s for s in self._store if s.open]
         heads = {s.id: s.log.head for s in sessions}
-        engine = self._engine.state
+        engine = self._engine.shown
         if engine.word == "ready" and self._engine.any_running():
             engine = msgspec.structs.replace(engine, word="busy")
         seats, leases = self._engine.seats, self._front.leases

@@ -98,8 +98,11 @@ class Orders:
             raise Rejected("stale", "the daemon was restarted since", "Attach again")
         seats, do = self._engine.seats, message.do
         match do:
-            case cmd.StopDaemon() if viewer.uid != os.getuid():
+            case cmd.StopDaemon() | cmd.KillEngine() if viewer.uid != os.getuid():
                 raise Rejected("observer", "only the daemon's own user may stop it")
+            case cmd.KillEngine():
+                self._engine.kill(viewer.who)
+                return None, 0
             case cmd.StopDaemon():
                 self.stop_asked = True
                 return None, 0

@@ -16,13 +16,17 @@ WORKER: Final = "engine_daemon.worker"
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """The rank that ended first, and how. `several`: there were other ranks."""
+    """The rank that ended first, and how. `several`: there were other ranks; `by`: who had the
+    worker ended."""
 
     rank: int
     ending: Ending
     several: bool = False
+    by: str = ""
 
     def __str__(self) -> str:
+        if self.by:
+            return f"the engine was ended by {self.by}"
         if not self.several:
             return f"the engine {self.ending}"
         if self.ending.signal is not None:

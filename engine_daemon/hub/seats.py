@@ -331,6 +331,7 @@ class Seats:
 
     def halt(self, session: Session, cause: bytes) -> None:
         """Stand at the next pending step."""
+        session.pausing = session.columns.status in ("running", "waiting")
         self._send("worker", wire.Halt(session=session.id, cause=cause))
 
     def drop(self, session: Session) -> None:

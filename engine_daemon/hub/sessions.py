@@ -5,7 +5,6 @@ does not decide what a command may do (`control`) and sends nothing.
 """
 
 import logging
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,24 +14,20 @@ from engine_daemon.errors import Exit, InspectError
 from engine_daemon.hub.durability import Syncer
 from engine_daemon.paths import Paths, host
 from engine_daemon.protocol import events as ev
-from engine_daemon.protocol.codec import WireError, pack_event, unpack_event
+from engine_daemon.protocol.codec import WireError, pack_event
 from engine_daemon.protocol.packing import pack_floats
 from engine_daemon.protocol.state import SessionInfo
 from engine_daemon.protocol.values import ConditionSpec, PromptSpec, Stops, Wanted
 from engine_daemon.protocol.worker import OpenSession
 from engine_daemon.recording.bulk import fold_run
 from engine_daemon.recording.columns import Columns
+from engine_daemon.recording.ending import HISTORY, is_history
 from engine_daemon.recording.folder import SUFFIX, recordings_in
-from engine_daemon.recording.format import MAGIC, Frame, scan
 from engine_daemon.recording.identity import new_session
 from engine_daemon.recording.writer import LogError, LogWriter
 
 TITLE_CHARACTERS: Final = 60
-HISTORY: Final = ("user", "run", "rejected")
-"""Who closes a session for good (`Closed.by`); one that the daemon closed is open again later."""
 _READ_BYTES: Final = 1024 * 1024
-_LAST_FRAME_WINDOW: Final = 4096
-"""A `Closed` frame is far smaller."""
 
 _log = logging.getLogger(__name__)
 
@@ -60,7 +55,8 @@ class Session:
     whom, the command) that it is to be closed as soon as it stands; `stalled` why the log could
     not be written. `unresolved` are conditions to be turned into tokens, `resolving` while that
     goes on. `timed`: its time limit was set, `deadline` when it ends, `timed_out` that it ended
-    before the first distribution. `used`: when it last had an event or a viewer.
+    before the first distribution. `used`: when it last had an event or a viewer. `pausing`: it was
+    asked to stand and does not yet.
     """
 
     def __init__(self, session: str, log: LogWriter, columns: Columns, syncer: Syncer) -> None:
@@ -83,6 +79,7 @@ class Session:
         self.timed_out = False
         self.deadline: float | None = None
         self.used = time.monotonic()
+        self.pausing = False
         self._syncer = syncer
 
     @property
@@ -104,6 +101,7 @@ class Session:
         seq = self.log.append(packed)
         event = self.columns.apply(seq, packed)
         self.used = time.monotonic()
+        self.pausing = self.pausing and self.columns.status in ("running", "waiting")
         self._syncer.mark(self.id, self.log)
         return event
 
@@ -197,6 +195,7 @@ class Session:
             lease_no=lease[0],
             holder=lease[1],
             trouble=self.stalled,
+            pausing=self.pausing,
         )
 
 
@@ -249,7 +248,7 @@ class SessionStore:
         """Take up every log of this host and name that no user and no `run` closed."""
         for path in recordings_in(self._paths.recordings):
             try:
-                if not _was_closed(path):
+                if not is_history(path):
                     self._reopen(path)
             except (OSError, InspectError, WireError) as error:
                 _log.warning("not re-opened: %s", error)
@@ -338,20 +337,3 @@ def _fold(log: LogWriter) -> Columns:
     if not columns.complete:
         raise WireError("bad_body", f"{log.path} holds something that is no event")
     return columns
-
-
-def _was_closed(path: Path) -> bool:
-    """The last frame says that a user or a `run` closed it: such a log is history."""
-    with path.open("rb") as file:
-        begin = max(0, file.seek(0, os.SEEK_END) - _LAST_FRAME_WINDOW)
-        file.seek(begin)
-        at = file.read().rfind(MAGIC)
-        parts = scan(file.fileno(), begin + at) if at >= 0 else ()
-        frames = [part for part in parts if isinstance(part, Frame)]
-    if not frames:
-        return False
-    try:
-        event = unpack_event(frames[-1].payload)
-    except WireError:
-        return False
-    return isinstance(event, ev.Closed) and event.by in HISTORY

@@ -4,7 +4,7 @@ Knows routes and texts; what a viewer is told is the caller's.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -12,7 +12,10 @@ from engine_daemon.protocol.commands import Message
 from engine_daemon.protocol.worker import DumpStacks
 
 PATIENCE_S: Final = 2.0
-"""A rank that hangs in a collective does not answer; what the others say is told without it."""
+"""A rank that is halted, or holds Python in a kernel, does not answer; what the others say is told
+without it."""
+
+_LOGGED: Final = "; its stacks are in the log: llm-inspect daemon logs\n"
 
 Answer = Callable[[str | None], None]
 
@@ -25,26 +28,33 @@ class _Ask:
     texts: dict[int, str] = field(default_factory=dict)
     several: bool = False
 
-    def text(self) -> str:
+    def text(self, dump: Callable[[int], bool]) -> str:
+        """`dump` has a silent rank write its stacks to the log; False when it cannot."""
+        silent = {
+            rank: "does not answer" + (_LOGGED if dump(rank) else "\n")
+            for rank in self.waiting.values()
+        }
         if not self.several:
-            return "".join(self.texts.values())
-        silent = {rank: "does not answer\n" for rank in self.waiting.values()}
+            return "".join((*self.texts.values(), *silent.values()))
         return "\n".join(f"rank {r}:\n{text}" for r, text in sorted((self.texts | silent).items()))
 
 
 class StackAsks:
-    """`send` brings a message to a route; False when nobody is there."""
+    """`send` brings a message to a route; False when nobody is there. `dump` has a rank write its
+    stacks to the log. `routes`: where the ranks answer, by number."""
 
-    def __init__(self, send: Callable[[bytes, Message], bool]) -> None:
+    def __init__(self, send: Callable[[bytes, Message], bool], dump: Callable[[int], bool]) -> None:
+        self.routes: dict[int, bytes] = {}
         self._send = send
+        self._dump = dump
         self._asks: dict[int, _Ask] = {}
 
-    def ask(self, routes: Mapping[int, bytes], answer: Answer) -> None:
-        """Ask the ranks, by number, for their stacks; None when none of them is there."""
+    def ask(self, answer: Answer) -> None:
+        """Ask the ranks for their stacks; None when none of them is there."""
         number = time.monotonic_ns()
         asked = {
             route: rank
-            for rank, route in routes.items()
+            for rank, route in self.routes.items()
             if self._send(route, DumpStacks(ask=number))
         }
         if asked:
@@ -60,17 +70,18 @@ class StackAsks:
         ask.texts[ask.waiting.pop(route)] = text
         if not ask.waiting:
             del self._asks[number]
-            ask.answer(ask.text())
+            ask.answer(ask.text(self._dump))
 
     def check(self, now: float) -> None:
         """Tell what there is where some ranks have not answered for too long."""
         for number, ask in list(self._asks.items()):
-            if ask.texts and now - ask.since > PATIENCE_S:
+            if now - ask.since > PATIENCE_S:
                 del self._asks[number]
-                ask.answer(ask.text())
+                ask.answer(ask.text(self._dump))
 
     def lost(self) -> None:
         """The worker is gone."""
+        self.routes.clear()
         asks, self._asks = self._asks, {}
         for ask in asks.values():
             ask.answer(None)

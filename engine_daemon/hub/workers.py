@@ -7,32 +7,33 @@ command may do is decided in `control`; viewers are `hub`'s.
 import contextlib
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Final
 
-import msgspec
 import zmq
+from msgspec.structs import replace as replace_struct
 
 from engine_daemon.config import DaemonOptions
 from engine_daemon.hub.children import Child, end_all
 from engine_daemon.hub.ranks import WORKER, Loss, Ranks
 from engine_daemon.hub.reads import RowReads
 from engine_daemon.hub.refusing import Rejected
+from engine_daemon.hub.restarts import RESTARTS, Restarts
 from engine_daemon.hub.seats import Seats
 from engine_daemon.hub.sessions import SessionStore
 from engine_daemon.hub.socket_path import bind_private, engine_socket
 from engine_daemon.hub.stacks import StackAsks
+from engine_daemon.hub.watchdog import Watchdog, shown, words
+from engine_daemon.hub.weights import as_loaded, compared
 from engine_daemon.paths import Paths
 from engine_daemon.protocol import worker as wire
 from engine_daemon.protocol.codec import WireError, decode_body, open_envelope, seal
 from engine_daemon.protocol.commands import Message
-from engine_daemon.protocol.state import EngineDetails, EngineState, WeightsCheck
+from engine_daemon.protocol.state import EngineDetails, EngineState
 from engine_daemon.recording.writer import LogError
 
 TOKENS: Final = "engine_daemon.tokens"
-RESTARTS: Final = 3
-RESTART_WINDOW_S: Final = 600.0
 
 _log = logging.getLogger(__name__)
 
@@ -40,8 +41,9 @@ _log = logging.getLogger(__name__)
 class EngineSide:
     """Owns the inner socket, the children and what is known of the engine.
 
-    `changed` is called whenever `state` has something new; `fatal` is set when the first load
-    failed and the daemon has nothing to stay for.
+    `changed` is called whenever `state` has something new, `tell` where everybody shall hear of it
+    before it changes again; `fatal` is set when the first load failed and the daemon has nothing
+    to stay for.
     """
 
     def __init__(
@@ -52,7 +54,9 @@ class EngineSide:
         store: SessionStore,
         version: str,
         changed: Callable[[], None],
+        tell: Callable[[], None],
     ) -> None:
+        self._tell = tell
         self._paths = paths
         self._options = options
         self._store = store
@@ -70,8 +74,10 @@ class EngineSide:
         self._ever_ready = False
         self._model_dir: str | None = None
         self._tokens: Child | None = None
-        self._restarts: dict[str, deque[float]] = {WORKER: deque(), TOKENS: deque()}
-        self._stacks = StackAsks(self._send_to)
+        self._restarts = Restarts(paths.engine_counter)
+        self._killed_by = ""
+        self._watchdog = Watchdog(options.stuck_s)
+        self._stacks = StackAsks(self._send_to, self._dump)
         self.reads = RowReads(self._send)
         self.seats = Seats(store, options.engine.max_context, self._send, changed)
 
@@ -93,10 +99,12 @@ class EngineSide:
         self.socket.close(linger=0)
 
     def _start_worker(self) -> None:
-        self.seats.engine = self._count_start()
+        self.seats.engine = self._restarts.number()
         self._failed = False
         self._routes.clear()
+        self._killed_by = ""
         self._worker = Ranks(self._paths.engine_socket, self._options.engine.ranks)
+        self._watchdog.started(self._worker.pids, time.monotonic())
         self._set(
             word="starting",
             engine=self.seats.engine,
@@ -115,15 +123,6 @@ class EngineSide:
         self._tokens = Child(TOKENS, self._paths.engine_socket)
         self.seats.tokenizer = None
 
-    def _count_start(self) -> int:
-        counter = self._paths.engine_counter
-        try:
-            count = int(counter.read_text()) + 1
-        except (OSError, ValueError):
-            count = 1
-        counter.write_text(f"{count}\n")
-        return count
-
     def reap(self) -> None:
         """A child ended: say so in the logs, start it again where that makes sense."""
         if self._tokens is not None and self._tokens.ending() is not None:
@@ -131,7 +130,7 @@ class EngineSide:
             self._tokens.close()
             self._tokens = None
             self.seats.encoder.lost()
-            if self._may_restart(TOKENS):
+            if self._restarts.may(TOKENS):
                 self._start_tokens()
             else:
                 self._give_up("the tokens process keeps ending")
@@ -141,13 +140,19 @@ class EngineSide:
             self._worker_lost(loss)
 
     def _worker_lost(self, loss: Loss) -> None:
+        if self._killed_by:
+            loss = replace(loss, by=self._killed_by)
         _log.warning("%s", loss)
         self.seats.worker_lost(loss)
         self.reads.lost()
         self._stacks.lost()
+        self._watchdog.started([], 0.0)
         if self._failed:
             self.fatal = not self._ever_ready
-        elif self._may_restart(WORKER):
+        elif self._killed_by or self._restarts.may(WORKER):
+            dead = EngineDetails(again=True)
+            self._set(word="dead", pid=None, details=dead, code="engine_lost", message=str(loss))
+            self._tell()
             self._start_worker()
         else:
             self._give_up(f"{loss}, {RESTARTS} restarts did not help")
@@ -167,14 +172,6 @@ class EngineSide:
         if self._worker is not None:
             self._worker.kill()
         self.fatal = not self._ever_ready
-
-    def _may_restart(self, module: str) -> bool:
-        now = time.monotonic()
-        times = self._restarts[module]
-        while times and now - times[0] > RESTART_WINDOW_S:
-            times.popleft()
-        times.append(now)
-        return len(times) <= RESTARTS
 
     # Messages ---------------------------------------------------------------------------------
 
@@ -231,9 +228,12 @@ class EngineSide:
             case wire.RowAnswer():
                 self.reads.answered(message)
             case wire.WeightsSummed():
-                self._weights_summed(message)
+                check = compared(self.state, message)
+                if check is not None:
+                    self._set(weights=check)
             case wire.Alive():
-                pass
+                self._watchdog.heard(message, time.monotonic())
+                self._stacks.routes[message.rank] = route
             case _:
                 _log.error("unexpected message %s", type(message).__name__)
 
@@ -276,6 +276,7 @@ class EngineSide:
 
     def _engine_ready(self, ready: wire.EngineReady) -> None:
         self.seats.started, self._ever_ready = ready, True
+        self._paths.before.unlink(missing_ok=True)  # these options work
         self._set(
             word="ready",
             backend=ready.backend,
@@ -285,8 +286,8 @@ class EngineSide:
             stage="",
             done=0,
             total=0,
-            weights=self._as_loaded(ready.model.weights_checksum),
-            details=msgspec.structs.replace(self.state.details, notes=ready.notes),
+            weights=as_loaded(ready.model.weights_checksum),
+            details=replace_struct(self.state.details, notes=ready.notes),
         )
         self.seats.advance_all()
 
@@ -299,7 +300,7 @@ class EngineSide:
             self._worker.kill()
 
     def _set(self, **fields: object) -> None:
-        self.state = msgspec.structs.replace(self.state, **fields)
+        self.state = replace_struct(self.state, **fields)
         self.seats.why_not = Rejected(
             "no_engine",
             self.state.message or f"the engine is {self.state.word}",
@@ -321,7 +322,27 @@ class EngineSide:
 
     def stacks(self, answer: Callable[[str | None], None]) -> None:
         """Ask all ranks of the worker for their stacks; None when it is not there."""
-        self._stacks.ask(self._routes, answer)
+        if self._worker is not None and not self._stacks.routes:
+            answer("does not answer yet\n")
+        else:
+            self._stacks.ask(answer)
+
+    def _dump(self, rank: int) -> bool:
+        """A rank that does not answer writes its stacks to the log, if it runs at all."""
+        return self._worker is not None and self._worker.children[rank].dump()
+
+    def kill(self, who: str) -> None:
+        """End the worker because somebody asked for it, and start it again. Rejected when there is
+        none."""
+        if self._worker is None:
+            raise self.seats.why_not
+        self._killed_by = who
+        self._worker.kill()
+
+    @property
+    def shown(self) -> EngineState:
+        """The state, with what else is the matter with it."""
+        return shown(self.state, self._watchdog.stuck)
 
     def check_weights(self) -> None:
         """Have the parameters summed again; Rejected when that cannot be."""
@@ -331,32 +352,21 @@ class EngineSide:
         if known is None:
             raise Rejected("no_engine", "this engine has no weights in memory to check")
         if not known.running and self._send("worker", wire.SumWeights()):
-            self._set(weights=msgspec.structs.replace(known, running=True))
-
-    @staticmethod
-    def _as_loaded(checksum: str | None) -> WeightsCheck | None:
-        if checksum is None:
-            return None
-        return WeightsCheck(checksum=checksum, same=True, wall_ns=time.time_ns(), ms=0.0)
-
-    def _weights_summed(self, summed: wire.WeightsSummed) -> None:
-        model = self.state.model
-        if model is None or summed.checksum is None:
-            return
-        same = summed.checksum == model.weights_checksum
-        if not same:
-            _log.error("the weights in memory changed since they were loaded")
-        check = WeightsCheck(
-            checksum=summed.checksum, same=same, wall_ns=time.time_ns(), ms=summed.ms
-        )
-        self._set(weights=check)
+            self._set(weights=replace_struct(known, running=True))
 
     def check_patience(self, now: float) -> None:
         """Kill a tokens process that sits in one prompt for too long; tell the stacks there are."""
         self._stacks.check(now)
+        if self._watchdog.check(now):
+            self._tell_stuck()
         if self._tokens is not None and self.seats.encoder.overdue(now):
             _log.warning("tokens process: a prompt took too long")
             self._tokens.kill()
+
+    def _tell_stuck(self) -> None:
+        if self.state.word != "dead" and (stuck := self._watchdog.stuck) is not None:
+            _log.warning("%s", words(stuck, self._options.engine.ranks))
+        self._changed()
 
     @property
     def loading(self) -> bool:

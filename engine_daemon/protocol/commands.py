@@ -149,6 +149,11 @@ class MeasureNaive(Command, frozen=True, kw_only=True, tag="measure_naive"):
     lengths: list[int] = msgspec.field(default_factory=list)
 
 
+class KillEngine(Command, frozen=True, kw_only=True, tag="kill_engine"):
+    """End the worker, whatever it is at; it is started again. No session: those that ran are paused
+    at what is in their logs."""
+
+
 class Note(Command, frozen=True, kw_only=True, tag="note"):
     """Write a note at a step, pending or recorded; it is logged as `Noted`. Needs no lease."""
 
@@ -181,6 +186,7 @@ AnyCommand = (
     | StopDaemon
     | MeasureNaive
     | CheckWeights
+    | KillEngine
     | Note
 )
 

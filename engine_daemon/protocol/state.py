@@ -37,12 +37,27 @@ class WeightsCheck(Record, frozen=True, kw_only=True):
     running: bool = False
 
 
+class Stuck(Record, frozen=True, kw_only=True):
+    """Why an engine that lives is called stuck, and which `ranks` it is.
+
+    `halted`: the process is stopped (SIGSTOP, a debugger); `silent`: it gives no sign of life;
+    `busy`: what it is at (`phase`) takes far longer than it should. `for_s`: for so long.
+    """
+
+    ranks: list[int]
+    why: Literal["halted", "silent", "busy"]
+    phase: str
+    for_s: int
+
+
 class EngineDetails(Record, frozen=True, kw_only=True):
     """What else there is to know of the worker. `pids` of its ranks, in order; `notes` of
-    `EngineStarted`."""
+    `EngineStarted`. `again`: it is dead and is being started again."""
 
     pids: list[int] = msgspec.field(default_factory=list)
     notes: list[str] = msgspec.field(default_factory=list)
+    stuck: Stuck | None = None
+    again: bool = False
 
 
 class EngineState(Record, frozen=True, kw_only=True):
@@ -68,7 +83,8 @@ class EngineState(Record, frozen=True, kw_only=True):
 
 class SessionInfo(Record, frozen=True, kw_only=True):
     """One open session. `trouble`: why its log cannot be written; then nothing more is in it than
-    was shown, and the session stands. `holder`: who has the lease `lease_no`; None: it is free."""
+    was shown, and the session stands. `holder`: who has the lease `lease_no`; None: it is free.
+    `pausing`: somebody asked it to pause and it does not stand yet."""
 
     session: str
     title: str
@@ -81,6 +97,7 @@ class SessionInfo(Record, frozen=True, kw_only=True):
     lease_no: int = 0
     holder: str | None = None
     trouble: str = ""
+    pausing: bool = False
 
 
 class ViewerInfo(Record, frozen=True, kw_only=True):

@@ -9,6 +9,10 @@ import msgspec
 
 from engine_daemon.protocol import codec
 from engine_daemon.protocol.commands import Message
+from engine_daemon.protocol.liveness import Alive as Alive
+from engine_daemon.protocol.liveness import DumpStacks as DumpStacks
+from engine_daemon.protocol.liveness import Stacks as Stacks
+from engine_daemon.protocol.liveness import WorkPhase as WorkPhase
 from engine_daemon.protocol.values import (
     ConditionSpec,
     ModelInfo,
@@ -225,12 +229,6 @@ class Seen(Message, frozen=True, kw_only=True):
     next: int
 
 
-class DumpStacks(Message, frozen=True, kw_only=True):
-    """Answered by `Stacks`."""
-
-    ask: int
-
-
 # Worker → hub ---------------------------------------------------------------------------------
 
 
@@ -289,20 +287,6 @@ class RowAnswer(Message, frozen=True, kw_only=True):
     message: str = ""
     tokens: list[TokenFigure] | None = None
     figures: StepFigures | None = None
-
-
-class Alive(Message, frozen=True, kw_only=True):
-    """Progress counter and phase, for the watchdog."""
-
-    phase: Literal["loading", "prefill", "decode", "idle", "paused"]
-    counter: int
-
-
-class Stacks(Message, frozen=True, kw_only=True):
-    """Python stacks of all threads."""
-
-    ask: int
-    text: str
 
 
 # Hub ↔ tokens ---------------------------------------------------------------------------------

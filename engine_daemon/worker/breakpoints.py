@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from engine_daemon.protocol.packing import unpack_floats, unpack_ints
 from engine_daemon.protocol.values import ConditionSpec, ConditionValue, Stops
-from engine_daemon.worker.decode import DecodeSession, Engine
+from engine_daemon.worker.decode import DecodeSession
+from engine_daemon.worker.engine import Engine
 from engine_daemon.worker.outcomes import Append, Prediction
 
 if TYPE_CHECKING:  # the parser is loaded when there is a condition: it costs 0.1 s

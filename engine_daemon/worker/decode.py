@@ -6,27 +6,25 @@ torch, no sockets and nothing of other sessions.
 
 import time
 from collections.abc import Generator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import msgspec
 
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.protocol.events import Phase
 from engine_daemon.protocol.packing import unpack_ints
-from engine_daemon.protocol.pieces import PieceTable
 from engine_daemon.protocol.values import CacheReport, Restored, Sampler, Work
 from engine_daemon.protocol.worker import Move, OpenSession
 from engine_daemon.worker import claims
 from engine_daemon.worker.backends.base import (
-    Backend,
     Forward,
-    Loaded,
     ScoresPrompt,
     SessionCache,
 )
 from engine_daemon.worker.budget import Frugal
 from engine_daemon.worker.claims import Claim
-from engine_daemon.worker.kept_rows import KeptRows, PathKey
+from engine_daemon.worker.engine import Engine
+from engine_daemon.worker.kept_rows import PathKey
 from engine_daemon.worker.outcomes import (
     Append,
     Look,
@@ -37,17 +35,6 @@ from engine_daemon.worker.outcomes import (
     watched_in,
 )
 from engine_daemon.worker.prefill import CHUNK, Chunk, PromptScores, Reading
-
-
-@dataclass(frozen=True, slots=True)
-class Engine:
-    """What every session of a worker shares. `cache_bytes`: the budget of all caches."""
-
-    backend: Backend
-    loaded: Loaded
-    table: PieceTable
-    rows: KeptRows = field(default_factory=KeptRows)
-    cache_bytes: int | None = None
 
 
 class DecodeSession:
@@ -130,6 +117,13 @@ class DecodeSession:
     def _claim(self, length: int, *, scored: bool = False) -> Claim:
         chunk = CHUNK if self._order.cache_mode == "kv" else None
         return claims.reading(self._engine.backend, self._held, length, chunk, scored=scored)
+
+    def ahead(self) -> int:
+        """Positions that the next forward reads at most; a plain step is 1."""
+        if self._order.cache_mode == "none":
+            return len(self.path) + 1
+        step = not self._moved and self._held > 0 and len(self.path) <= self._held + 1
+        return 1 if step else CHUNK
 
     @property
     def reading(self) -> int | None:

@@ -5,10 +5,7 @@ The only file of the worker with a socket. What a message does to a session stan
 
 import logging
 import os
-import sys
-import threading
 import time
-import traceback
 from collections import deque
 from collections.abc import Sequence
 from itertools import count
@@ -25,7 +22,6 @@ from engine_daemon.protocol.pieces import PieceTable
 from engine_daemon.protocol.worker import (
     TO_CHILD,
     ChildReady,
-    DumpStacks,
     EngineOptions,
     EngineReady,
     Load,
@@ -33,7 +29,6 @@ from engine_daemon.protocol.worker import (
     Located,
     Pieces,
     Progress,
-    Stacks,
     SumWeights,
     WeightsSummed,
 )
@@ -41,8 +36,9 @@ from engine_daemon.worker import host_memory
 from engine_daemon.worker.backends import make_backend
 from engine_daemon.worker.backends.base import Backend, ChecksTokenizer, HasWeights
 from engine_daemon.worker.budget import limit_of
-from engine_daemon.worker.decode import Engine
+from engine_daemon.worker.engine import Engine
 from engine_daemon.worker.kept_rows import KeptRows, rows_limit
+from engine_daemon.worker.pulse import Pulse
 from engine_daemon.worker.ranks.leader import Leader
 from engine_daemon.worker.ranks.wire import Channel, Order, give_up
 from engine_daemon.worker.telling import one_line
@@ -58,10 +54,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 class Link:
-    """The socket to the hub, with what has arrived and is not taken yet.
-
-    Requests for stacks are answered here, whenever the socket is looked at.
-    """
+    """The socket to the hub, with what has arrived and is not taken yet."""
 
     def __init__(self, socket_path: str) -> None:
         self._context = zmq.Context()
@@ -84,10 +77,6 @@ class Link:
             except zmq.Again:
                 return list(self._inbox)
             self._arrived(frames)
-
-    def look(self) -> None:
-        """Answer requests for stacks that have arrived."""
-        self.coming()
 
     def take(self, *, wait: bool) -> list[Message]:
         """All that has arrived; with `wait`, at least one message."""
@@ -121,23 +110,21 @@ class Link:
         except WireError as error:
             _log.error("from the hub: %s", error.message)
             return
-        if isinstance(message, DumpStacks):
-            self.send(Stacks(ask=message.ask, text=stacks()))
-        else:
-            self._inbox.append(message)
+        self._inbox.append(message)
 
 
 class ProgressReport:
     """Tells the hub how loading goes, not more often than anybody can read."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, pulse: Pulse) -> None:
         self._link = link
+        self._pulse = pulse
         self._stage = ""
         self._told = 0.0
 
     def __call__(self, stage: str, done: int, total: int) -> None:
         """A new stage and the end of one are always told."""
-        self._link.coming()
+        self._pulse.beat()
         now = time.monotonic()
         over = total > 0 and done >= total
         if stage == self._stage and not over and now - self._told < _PROGRESS_S:
@@ -151,13 +138,14 @@ def run(socket_path: str, rank: int, peers: Sequence[int] = ()) -> int:
 
     `peers`: sockets to the other ranks, or of a rank that follows the one to rank 0.
     """
-    link = Link(socket_path)
+    link, pulse = Link(socket_path), Pulse(rank)
     link.send(ChildReady(role="worker", version=__version__, pid=os.getpid(), rank=rank))
+    pulse.start(socket_path)
     if rank:
-        follow(link, rank, peers[0])
+        follow(rank, peers[0], pulse)
     leader = Leader(peers, Path(socket_path).parent) if peers else None
     try:
-        engine = load(link, leader)
+        engine = load(link, leader, pulse)
     except InspectError as error:
         failed = LoadFailed(code=error.code, message=error.message, hint=error.hint)
     except Exception as error:  # noqa: BLE001  edge of the process: the hub must hear of it
@@ -168,26 +156,19 @@ def run(socket_path: str, rank: int, peers: Sequence[int] = ()) -> int:
             hint="The whole story is in `llm-inspect daemon logs`",
         )
     else:
-        serve(link, engine)
+        serve(link, engine, pulse)
     link.send(failed)
     link.close()
     return Exit.MODEL
 
 
-def follow(link: Link, rank: int, peer: int) -> NoReturn:
-    """Be a rank that follows. The hub hears of it by another thread, also in a collective that
-    hangs."""
-
-    def hear() -> None:
-        while True:
-            link.take(wait=True)
-
+def follow(rank: int, peer: int, pulse: Pulse) -> NoReturn:
+    """Be a rank that follows."""
     try:
         from engine_daemon.worker.ranks.following import Follower
     except ModuleNotFoundError as error:  # rank 0 finds it too, and says it to the hub
         give_up(f"{error.name} is not installed")
-    threading.Thread(target=hear, name="hub", daemon=True).start()
-    Follower(Channel(peer, Order), rank).run()
+    Follower(Channel(peer, Order), rank, pulse).run()
 
 
 def backend_of(options: EngineOptions, leader: Leader | None) -> Backend:
@@ -207,10 +188,10 @@ def backend_of(options: EngineOptions, leader: Leader | None) -> Backend:
     return LeadingBackend(leader)
 
 
-def load(link: Link, leader: Leader | None = None) -> Engine:
+def load(link: Link, leader: Leader | None, pulse: Pulse) -> Engine:
     """From `Load` to `EngineReady`. Raises InspectError when the model cannot be had."""
     options = link.take_one(Load).options
-    progress = ProgressReport(link)
+    progress = ProgressReport(link, pulse)
     progress("import", 0, 0)
     backend = backend_of(options, leader)
     model_dir = backend.locate(options, progress)
@@ -233,34 +214,27 @@ def load(link: Link, leader: Leader | None = None) -> Engine:
     return Engine(backend, loaded, table, rows, limit_of(options.cache_bytes, backend))
 
 
-def serve(link: Link, engine: Engine) -> None:
+def serve(link: Link, engine: Engine, pulse: Pulse) -> None:
     """Messages and turns, for ever: the hub ends this process."""
-    turns = Turns(engine, link.send, link.coming, link.send)
+    turns = Turns(engine, link.send, link.coming, link.send, pulse.during)
+    pulse.waits()
     while True:
         for message in link.take(wait=not turns.ready()):
             if isinstance(message, SumWeights):
-                summed = sum_weights(engine, link)
+                with pulse.during("check", known=False):
+                    summed = sum_weights(engine, pulse)
                 link.send(summed)
                 turns.waited(summed.ms)
             else:
-                turns.handle(message)
+                with pulse.during("read", known=False):
+                    turns.handle(message)
         turns.turn()
 
 
-def sum_weights(engine: Engine, link: Link) -> WeightsSummed:
-    """The checksum of the parameters in memory now; the socket is looked at meanwhile."""
+def sum_weights(engine: Engine, pulse: Pulse) -> WeightsSummed:
+    """The checksum of the parameters in memory now."""
     started = time.monotonic_ns()
     checksum = None
     if isinstance(engine.backend, HasWeights):
-        checksum = engine.backend.sum_weights(lambda *_: link.look())
+        checksum = engine.backend.sum_weights(lambda *_: pulse.beat())
     return WeightsSummed(checksum=checksum, ms=(time.monotonic_ns() - started) / 1e6)
-
-
-def stacks() -> str:
-    """Python stacks of all threads."""
-    names = {thread.ident: thread.name for thread in threading.enumerate()}
-    parts = [
-        f"{names.get(ident, ident)}:\n{''.join(traceback.format_stack(frame))}"
-        for ident, frame in sys._current_frames().items()
-    ]
-    return "\n".join(parts)

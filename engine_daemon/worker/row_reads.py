@@ -13,7 +13,8 @@ from engine_daemon.protocol.pieces import PieceTable
 from engine_daemon.protocol.values import StepFigures, TokenFigure
 from engine_daemon.protocol.worker import AskRow, RowAnswer
 from engine_daemon.worker.backends.base import Choice, Evaluation
-from engine_daemon.worker.decode import DecodeSession, Engine
+from engine_daemon.worker.decode import DecodeSession
+from engine_daemon.worker.engine import Engine
 from engine_daemon.worker.kept_rows import PathKey
 from engine_daemon.worker.outcomes import draw, named
 

@@ -6,7 +6,7 @@ Knows nothing of other sessions and of when its turn comes.
 from collections import deque
 from dataclasses import dataclass, replace
 
-from engine_daemon.protocol.worker import Halt, Move
+from engine_daemon.protocol.worker import Halt, Move, WorkPhase
 from engine_daemon.worker.breakpoints import Breakpoints, Fired
 from engine_daemon.worker.decode import DecodeSession
 from engine_daemon.worker.outcomes import Append, Prediction
@@ -75,6 +75,13 @@ class Seat:
         if self.run is None:
             return bool(self.measures)
         return not self.run.single or self.seen >= self.stepped
+
+    def ahead(self) -> tuple[WorkPhase, int]:
+        """What the next turn is about, and over how many positions at most."""
+        if self.run is None and not self.opening and self.measures:
+            return "measure", self.measures[0]
+        positions = self.session.ahead()
+        return ("decode" if positions == 1 else "prefill"), positions
 
     def cause(self) -> bytes | None:
         """The command that what happens now goes back to."""

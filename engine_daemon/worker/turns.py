@@ -8,6 +8,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
 from engine_daemon.errors import InspectError
@@ -31,16 +32,20 @@ from engine_daemon.protocol.worker import (
     RowAnswer,
     Seen,
     SetConditions,
+    WorkPhase,
 )
 from engine_daemon.worker import told
 from engine_daemon.worker.breakpoints import Breakpoints
 from engine_daemon.worker.budget import Why, make_room
 from engine_daemon.worker.claims import Claim, scratch
-from engine_daemon.worker.decode import DecodeSession, Engine
+from engine_daemon.worker.decode import DecodeSession
+from engine_daemon.worker.engine import Engine
 from engine_daemon.worker.prefill import Chunk
 from engine_daemon.worker.row_reads import gone, read_row
 from engine_daemon.worker.seat import Run, Seat
 from engine_daemon.worker.telling import Telling
+
+During = Callable[[WorkPhase, int], AbstractContextManager[None]]
 
 _log: Final = logging.getLogger(__name__)
 
@@ -49,7 +54,7 @@ class Turns:
     """All sessions of the worker.
 
     `send` passes an event on, `answer` what a read found; `coming` looks at what has arrived and
-    was not handed over yet.
+    was not handed over yet. `during` is told what a turn is about, over how many positions.
     """
 
     def __init__(
@@ -58,11 +63,13 @@ class Turns:
         send: Callable[[EventOut], None],
         coming: Callable[[], list[Message]],
         answer: Callable[[RowAnswer], None] = lambda _: None,
+        during: During = lambda *_: nullcontext(),
     ) -> None:
         self._engine = engine
         self._telling = Telling(send)
         self._coming = coming
         self._answer = answer
+        self._during = during
         self._seats: dict[str, Seat] = {}
         self._order: deque[str] = deque()
 
@@ -232,7 +239,8 @@ class Turns:
 
     def _take(self, seat: Seat) -> None:
         started = time.monotonic_ns()
-        self._telling.guarded(seat, lambda: self._advance(seat))
+        with self._during(*seat.ahead()):
+            self._telling.guarded(seat, lambda: self._advance(seat))
         spent_ms = (time.monotonic_ns() - started) / 1e6
         for other in self._seats.values():
             if other is not seat and other.wants():

@@ -6,7 +6,7 @@ from functools import partial
 import torch
 
 from engine_daemon.protocol.values import Sampler
-from engine_daemon.worker.decode import Engine
+from engine_daemon.worker.engine import Engine
 from engine_daemon.worker.order import Desk
 from engine_daemon.worker.probe import RowDistribution
 from tests.bench import vllm

@@ -19,7 +19,8 @@ from engine_daemon.protocol.pieces import PieceTable
 from engine_daemon.protocol.values import Sampler
 from engine_daemon.protocol.worker import EngineOptions, OpenSession
 from engine_daemon.worker.backends.hf import HfBackend
-from engine_daemon.worker.decode import DecodeSession, Engine
+from engine_daemon.worker.decode import DecodeSession
+from engine_daemon.worker.engine import Engine
 from engine_daemon.worker.outcomes import Append, Prediction
 from engine_daemon.worker.probe import RowDistribution
 from engine_daemon.worker.told import predicted, stepped

@@ -7,7 +7,7 @@ from pathlib import Path
 from engine_daemon.protocol.packing import pack_ints
 from engine_daemon.protocol.values import Sampler
 from engine_daemon.protocol.worker import Move
-from engine_daemon.worker.decode import Engine
+from engine_daemon.worker.engine import Engine
 from tests.bench.engines import Stepping, load, timed
 from tests.bench.table import Row, median
 from tests.worker.checkpoints import save_tiny

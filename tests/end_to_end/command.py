@@ -86,6 +86,10 @@ class Place:
                 found: Line = json.loads(path.read_bytes())
                 yield found
 
+    def kill(self, pid: int, number: signal.Signals) -> None:
+        """Send a signal to a process of this place."""
+        os.kill(pid, number)
+
     def recording(self, session: str) -> Path:
         """The daemon's own recording of a session."""
         (path,) = (self.root / "state").rglob(f"{session}.lir")

@@ -95,11 +95,17 @@ def test_a_lease_held_by_a_screen_is_respected_until_it_leaves(place: Place) -> 
         ):
             done = place.run(*words, code=4)
             assert "lease held by Ada" in done.err
+            assert "Add --take" in done.err
             assert f"attach --session {session}" in done.err
         place.run("pause", session)
+        taken = place.run("step", session, "--take", "--as", "Bob").out.decode()
+        assert "at step 1" in taken
+        screen.until("Bob took the lease of this session · L takes it back")
+        screen.press("s")  # Bob's command is over: the lease is free again
+        wait_for(lambda: place.session(session)["place"]["step"] == 2)
         screen.press("q")
         screen.finish()
-    assert "at step 1" in place.run("step", session, "--as", "Bob").out.decode()
+    assert "at step 3" in place.run("step", session, "--as", "Bob").out.decode()
     wait_for(lambda: place.session(session)["holder"] is None)
 
 

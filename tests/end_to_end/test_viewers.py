@@ -1,5 +1,7 @@
 """Several screens on one session: who commands, who is seen, and what each key of whom does."""
 
+import signal
+
 import pytest
 
 from tests.daemons import wait_for
@@ -144,3 +146,27 @@ def test_a_daemon_in_a_folder_of_ones_own_is_not_shared(place: Place) -> None:
     assert place.status()["viewers"] == []
     place.run("daemon", "restart", "--share", "")
     assert not [path for path in (place.root / "run").iterdir() if path.stat().st_mode & 0o077]
+
+
+@pytest.mark.fault("W6")
+def test_keys_pressed_while_a_screen_stood_still_do_nothing(place: Place) -> None:
+    """It holds the lease, is stopped for longer than that lasts, and wakes."""
+    with place.terminal(*RATE, "--as", "ann", "Hello pods are") as ann:
+        ann.until("step 0 pending")
+        ann.press("s")
+        ann.until("step 1 pending")
+        session = str(place.status()["sessions"][0]["session"])
+        assert place.session(session)["holder"] == "ann"
+        ann.process.send_signal(signal.SIGSTOP)
+        ann.press("s", "s", "space", "s")
+        wait_for(lambda: place.session(session)["holder"] is None)
+        ann.process.send_signal(signal.SIGCONT)
+        ann.until("not sent: this screen stood still for")
+        assert place.session(session)["place"]["step"] == 1
+        assert place.session(session)["status"] == "paused"
+        wait_for(lambda: bool(place.status()["viewers"]))
+        ann.press("s")  # once it is attached again: what is pressed now counts
+        ann.until("step 2 pending")
+        assert place.session(session)["place"]["step"] == 2
+        ann.press("q")
+        ann.finish()

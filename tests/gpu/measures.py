@@ -15,7 +15,7 @@ from engine_daemon.protocol.values import Sampler
 from engine_daemon.protocol.worker import EngineOptions, Move
 from engine_daemon.worker.backends.base import NoMemoryError
 from engine_daemon.worker.backends.hf import HfBackend
-from engine_daemon.worker.decode import Engine
+from engine_daemon.worker.engine import Engine
 from engine_daemon.worker.probe import RowDistribution
 from tests.bench.engines import BLOCK, PROMPT, Block, Stepping, after, alternated, bare, timed
 from tests.bench.table import median

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -21,6 +22,7 @@ from engine_daemon.protocol.codec import unpack_event
 from engine_daemon.protocol.values import PromptSpec, Sampler
 from tests.daemons import (
     Daemon,
+    Watch,
     attached,
     children,
     directories,
@@ -32,21 +34,35 @@ from tests.daemons import (
 SLOW = "scripted:rate=200"
 
 
+def dead(watch: Watch) -> bool:
+    """And not to be started again."""
+    engine = watch.client.state.engine
+    return engine.word == "dead" and not engine.details.again
+
+
 def gone(process: psutil.Process) -> bool:
     return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
 
 
-async def test_a_worker_killed_in_a_run_is_started_again_and_the_session_goes_on() -> None:
+@pytest.mark.fault("E1")
+async def test_a_worker_killed_in_a_run_is_started_again_and_the_session_goes_on(
+    record_property: Callable[[str, object], None],
+) -> None:
     sampler = Sampler(greedy=False, temperature=1.0, seed=5)
     with running_daemon(SLOW) as daemon:
         async with watching(daemon.paths, sampler=sampler, run_to=40) as undisturbed:
             expected = (await undisturbed.standing(40)).ids.tolist()
         async with watching(daemon.paths, sampler=sampler, run_to=None) as watch:
             await watch.until(lambda c: len(c) >= 5)
+            before = len(watch.columns)
+            killed = time.monotonic()
             children(daemon.pid)["worker"].kill()
+            await watch.until(lambda _: "dead" in watch.words)
+            record_property("figure", f"{time.monotonic() - killed:.2f} s to dead")
             columns = await watch.until(lambda c: c.status == "paused")
             assert columns.lost is not None
             assert (columns.lost.signal, columns.lost.exit_code) == ("SIGKILL", None)
+            assert len(columns) >= before
             assert columns.stop is not None
             assert columns.stop.reason == "engine_lost"
             await watch.until(
@@ -55,9 +71,13 @@ async def test_a_worker_killed_in_a_run_is_started_again_and_the_session_goes_on
                     == (2, "ready")
                 )
             )
+            at_death = watch.words.index("dead")
+            assert watch.words[at_death : at_death + 2] == ["dead", "starting"]
             await watch.run_to(40)
             columns = await watch.standing(40)
             assert columns.ids.tolist() == expected
+            assert [branch.id for branch in columns.branches()] == [0]
+            assert [seq for seq, _ in watch.events] == list(range(watch.columns.next))
             starts = [
                 event.engine
                 for _, packed in watch.events
@@ -66,6 +86,7 @@ async def test_a_worker_killed_in_a_run_is_started_again_and_the_session_goes_on
             assert starts == [1, 2]
 
 
+@pytest.mark.fault("E1")
 async def test_a_worker_that_keeps_dying_is_given_up_and_history_stays() -> None:
     with running_daemon(SLOW) as daemon:
         async with watching(daemon.paths, run_to=3) as watch:
@@ -76,7 +97,7 @@ async def test_a_worker_that_keeps_dying_is_given_up_and_history_stays() -> None
                 children(daemon.pid)["worker"].kill()
                 await watch.until(
                     lambda _, n=start: (
-                        watch.client.state.engine.word == "dead"  # type: ignore[misc]
+                        dead(watch)  # type: ignore[misc]
                         or (watch.client.state.engine.engine, watch.client.state.engine.word)
                         == (n + 1, "ready")
                     )

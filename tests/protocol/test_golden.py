@@ -16,6 +16,7 @@ from engine_daemon.protocol import (
     events,
     filing,
     image,
+    liveness,
     reads,
     state,
     values,
@@ -28,19 +29,21 @@ from engine_daemon.protocol.events import EVENTS, Event
 from tests.protocol import samples
 from tests.protocol.condition_samples import CONDITION_SAMPLES
 from tests.protocol.samples import EPOCH, VIEWER
+from tests.protocol.samples_faults import FAULT_SAMPLES
 from tests.protocol.samples_filing import FILING
 from tests.protocol.samples_image import IMAGE_SAMPLES
 
 SAMPLES: dict[str, msgspec.Struct] = {
     **samples.SAMPLES,
     **CONDITION_SAMPLES,
+    **FAULT_SAMPLES,
     **FILING,
     **IMAGE_SAMPLES,
 }
 GOLDEN = Path(__file__).parent / "golden"
 MODULES: tuple[ModuleType, ...] = (
-    *(command, commands, condition_events, event, events, filing, image, reads, state, values),
-    *(viewing, worker),
+    *(command, commands, condition_events, event, events, filing, image, liveness, reads),
+    *(state, values, viewing, worker),
 )
 INSIDE_ONLY = {"UnknownEvent", "PromptToken", "CandidateRow", "WatchedRow"}
 """Structs that are unpacked views and never cross anything."""

@@ -10,6 +10,7 @@ from tui.keymap import ACTIONS, SCOPES, Scope, bindings, in_scope
 from tui.panes import PANES
 from tui.screens.branches import BranchesScreen
 from tui.screens.breakpoints import BreakpointsScreen
+from tui.screens.engine import EngineScreen
 from tui.screens.force_text import ForceTextScreen
 from tui.screens.main import MainScreen
 from tui.screens.note import NoteScreen
@@ -30,6 +31,7 @@ OWNERS: dict[Scope, type[DOMNode]] = {
     "text": ForceTextScreen,
     "replay": ReplayScreen,
     "viewers": ViewersScreen,
+    "engine": EngineScreen,
     "note": NoteScreen,
     "notes": NotesScreen,
 }

@@ -111,7 +111,7 @@ def still(*keys: str) -> Callable[[Pilot[InspectError]], Any]:
     return run
 
 
-@pytest.mark.parametrize("name", ["loading", "dead", "empty"])
+@pytest.mark.parametrize("name", ["loading", "dead", "stuck", "empty"])
 def test_states(snap_compare: Compare, name: str) -> None:
     known = state()
     match name:
@@ -119,10 +119,31 @@ def test_states(snap_compare: Compare, name: str) -> None:
             first = state(word="loading", stage="weights", done=134_000_000, total=269_000_000)
         case "dead":
             first = state(word="dead", message="no such model: x", hint="llm-inspect models list")
+        case "stuck":
+            message = "rank 1 is halted (SIGSTOP), for 12 s now"
+            first = state(word="stuck", message=message)
         case _:
             first = State(engine=known.engine, sessions=[], viewers=known.viewers)
     app = app_of(paused(), first=first)
     assert snap_compare(app, terminal_size=(80, 24), run_before=then())
+
+
+def test_a_screen_that_is_behind(snap_compare: Compare) -> None:
+    app = app_of(long())
+
+    async def run(pilot: Pilot[InspectError]) -> None:
+        await then()(pilot)
+        app.view.behind.events, app.view.behind.shown = 824, True
+        app.main.paint()
+        await until(pilot, lambda: not any(pane._late for pane in app.main.query(Pane)))
+        await pilot.pause()
+
+    assert snap_compare(app, terminal_size=(120, 40), run_before=run)
+
+
+def test_a_look_into_the_engine(snap_compare: Compare) -> None:
+    app = app_of(paused(), first=state(word="stuck", message="no sign of life of rank 1 for 31 s"))
+    assert snap_compare(app, terminal_size=(100, 32), run_before=still("E"))
 
 
 @pytest.mark.parametrize("size", [(120, 40), (80, 24)], ids=lambda s: f"{s[0]}x{s[1]}")

@@ -23,7 +23,9 @@ from engine_daemon.protocol.packing import pack_ints
 from engine_daemon.protocol.values import Sampler
 from engine_daemon.protocol.worker import (
     FROM_CHILD,
+    Alive,
     ChildReady,
+    DumpStacks,
     EngineOptions,
     EngineReady,
     EventOut,
@@ -80,6 +82,8 @@ class WorkerUnderTest:
         self._socket.bind(f"ipc://{folder}/e.sock")
         self._route = b""
         self.others: dict[int, bytes] = {}
+        self.pulses: dict[int, bytes] = {}
+        self.alive: list[Alive] = []
         self.progress: list[Progress] = []
         self._death = -1
         self.spawn()
@@ -137,6 +141,10 @@ class WorkerUnderTest:
         """As the hub."""
         route = self.others[rank] if rank else self._route
         for message in messages:
+            if isinstance(message, DumpStacks):  # which its pulse answers
+                while rank not in self.pulses:
+                    self._receive(time.monotonic() + PATIENCE_S, "pulse")
+                route = self.pulses[rank]
             if isinstance(message, OpenSession):
                 self._counts[message.session] = 0
             self._socket.send_multipart([route, *seal(message)])
@@ -169,8 +177,12 @@ class WorkerUnderTest:
             self._receive(deadline, f"the last of {seen}")
 
     def silent(self, for_s: float) -> bool:
-        """True when nothing arrives for so long."""
-        return not self._waiting and not self._socket.poll(int(for_s * 1000))
+        """True when nothing but signs of life arrives for so long."""
+        deadline = time.monotonic() + for_s
+        while not self._waiting and (left := deadline - time.monotonic()) > 0:
+            if self._socket.poll(max(1, int(left * 1000))):
+                self._receive(deadline + PATIENCE_S, "anything")
+        return not self._waiting
 
     def acknowledge_all(self) -> None:
         """Send `Seen` for every event that has arrived."""
@@ -203,12 +215,16 @@ class WorkerUnderTest:
         route, *frames = self._socket.recv_multipart()
         envelope, body = open_envelope(frames)
         message = decode_body(body, FROM_CHILD[envelope.t])
+        if isinstance(message, Alive):
+            self.pulses[message.rank] = route
+            self.alive.append(message)
+            return
         if isinstance(message, ChildReady) and message.rank:
             self.others[message.rank] = route
             return
         if isinstance(message, Progress):
             self.progress.append(message)
-        if route not in self.others.values():
+        if route not in (*self.others.values(), *self.pulses.values()):
             self._route = route
         self._waiting.append(message)
         if isinstance(message, EventOut):

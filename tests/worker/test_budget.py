@@ -33,7 +33,7 @@ from engine_daemon.worker.backends.hf import HfBackend
 from engine_daemon.worker.budget import Member, Why, limit_of, make_room
 from engine_daemon.worker.caches import HfCache
 from engine_daemon.worker.claims import Claim
-from engine_daemon.worker.decode import Engine
+from engine_daemon.worker.engine import Engine
 from engine_daemon.worker.host_memory import Present
 from engine_daemon.worker.kept_rows import DEFAULT_BYTES, KeptRows, rows_limit
 from engine_daemon.worker.turns import Turns

@@ -17,7 +17,8 @@ from engine_daemon.protocol.values import DroppedBy, Sampler
 from engine_daemon.protocol.worker import EngineOptions
 from engine_daemon.worker.backends import BACKENDS, make_backend
 from engine_daemon.worker.backends.base import Backend, Distribution, Loaded, Report
-from engine_daemon.worker.decode import DecodeSession, Engine
+from engine_daemon.worker.decode import DecodeSession
+from engine_daemon.worker.engine import Engine
 from engine_daemon.worker.outcomes import Append
 from engine_daemon.worker.reference_sampling import filtered
 from tests.worker.checkpoints import KINDS, tiny_model

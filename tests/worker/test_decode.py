@@ -12,7 +12,8 @@ from engine_daemon.protocol.worker import EngineOptions
 from engine_daemon.tokens.builtin import BuiltinTokenizer
 from engine_daemon.worker.backends.base import Forward, SessionCache
 from engine_daemon.worker.backends.scripted import ScriptedBackend
-from engine_daemon.worker.decode import DecodeSession, Engine
+from engine_daemon.worker.decode import DecodeSession
+from engine_daemon.worker.engine import Engine
 from engine_daemon.worker.outcomes import Append, Prediction, draw
 from tests.worker.conftest import PROMPT, opening
 

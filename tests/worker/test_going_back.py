@@ -18,7 +18,8 @@ from engine_daemon.protocol.values import Restored, Sampler, Stops
 from engine_daemon.protocol.worker import AskRow, EngineOptions, Move
 from engine_daemon.worker.backends.hf import HfBackend
 from engine_daemon.worker.caches import HfCache
-from engine_daemon.worker.decode import DecodeSession, Engine
+from engine_daemon.worker.decode import DecodeSession
+from engine_daemon.worker.engine import Engine
 from engine_daemon.worker.kept_rows import KeptRows, PathKey
 from engine_daemon.worker.outcomes import Append, Prediction, draw
 from engine_daemon.worker.prefill import Chunk

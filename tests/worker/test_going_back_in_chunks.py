@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine_daemon.protocol.values import Stops
-from engine_daemon.worker.decode import Engine
+from engine_daemon.worker.engine import Engine
 from engine_daemon.worker.prefill import Chunk
 from tests.worker.test_going_back import (
     ACTS,

@@ -17,7 +17,8 @@ from engine_daemon.protocol.values import Stops
 from engine_daemon.protocol.worker import EngineOptions
 from engine_daemon.tokens.builtin import BuiltinTokenizer
 from engine_daemon.worker.backends.hf import HfBackend
-from engine_daemon.worker.decode import DecodeSession, Engine
+from engine_daemon.worker.decode import DecodeSession
+from engine_daemon.worker.engine import Engine
 from engine_daemon.worker.outcomes import Append, Prediction
 from engine_daemon.worker.prefill import Chunk
 from engine_daemon.worker.probe import RowDistribution

@@ -96,7 +96,7 @@ class OneRank:
 
     def __init__(self, folder: Path) -> None:
         from engine_daemon.worker.backends.hf import HfBackend
-        from engine_daemon.worker.decode import Engine
+        from engine_daemon.worker.engine import Engine
         from engine_daemon.worker.turns import Turns
 
         backend = HfBackend()

@@ -18,7 +18,7 @@ from engine_daemon.protocol.worker import (
 )
 from engine_daemon.tokens.builtin import BuiltinTokenizer
 from engine_daemon.worker.backends.scripted import ScriptedBackend
-from engine_daemon.worker.decode import Engine
+from engine_daemon.worker.engine import Engine
 from engine_daemon.worker.telling import WINDOW
 from engine_daemon.worker.turns import Turns
 from tests.worker.conftest import PROMPT, opening

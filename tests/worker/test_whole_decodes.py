@@ -9,7 +9,8 @@ from engine_daemon.protocol.values import Sampler
 from engine_daemon.protocol.worker import EngineOptions
 from engine_daemon.tokens.builtin import BuiltinTokenizer
 from engine_daemon.worker.backends.hf import HfBackend
-from engine_daemon.worker.decode import DecodeSession, Engine
+from engine_daemon.worker.decode import DecodeSession
+from engine_daemon.worker.engine import Engine
 from engine_daemon.worker.outcomes import Append, Prediction
 from tests.worker.checkpoints import KINDS, VOCABULARY, edit_config, quiet, save_tiny
 from tests.worker.conftest import opening

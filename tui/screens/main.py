@@ -260,7 +260,9 @@ class MainScreen(BranchActions, BreakpointKeys, Measuring, People, Arranging):
         self._look(0)
 
     def action_last(self) -> None:
-        """Cursor to the head; with a count to that step."""
+        """Cursor to the head, however far that is; with a count to that step."""
+        if not self._count and self.view.behind.shown and self.feed is not None:
+            self.feed.jump()
         self._look(self._take_count() if self._count else self.view.head)
 
     def action_follow(self) -> None:

@@ -61,6 +61,11 @@ class People(Screen[None]):
                 self.control.forget()
             self._tell(SafeText(f"{who_text(by)} took the lease of this session · L takes it back"))
 
+    def tell_dropped(self, stood_s: float) -> None:
+        """Keys came that are not acted on."""
+        words = f"not sent: this screen stood still for {stood_s:.0f} s; press again what you want"
+        self._tell(SafeText(words))
+
     def heard_key(self, event: events.Key) -> bool:
         """A key while something is said or asked in the last line; True when it is used up."""
         self._tell(SafeText(""))
@@ -99,6 +104,14 @@ class People(Screen[None]):
         from tui.screens.viewers import ViewersScreen
 
         self.app.push_screen(ViewersScreen(self.view))
+
+    def action_engine(self) -> None:
+        """Where it is, and ending it."""
+        from tui.screens.engine import EngineScreen
+
+        if control := self._ready():
+            end = None if self.view.observing else control.end_engine
+            self.app.push_screen(EngineScreen(self.view, control.stacks, end))
 
     # Notes --------------------------------------------------------------------------------------
 

@@ -72,6 +72,10 @@ class StatusBar(Pane):
         if engine.word == "dead":
             said = " · ".join(part for part in (engine.message, engine.hint) if part)
             return self._alarm("ENGINE DEAD", f" {show_text(said)}", columns)
+        if engine.word == "stuck":
+            asked = " · pause is asked" if self.view.pausing else ""
+            words = f" {show_text(engine.message)}{asked} · E looks into it"
+            return self._alarm("ENGINE STUCK", words, columns)
         if engine.word in ("starting", "loading"):
             return self._loading(engine, columns)
         return None
@@ -130,6 +134,11 @@ class StatusBar(Pane):
         status = columns.status
         style = palette.lit if status == "running" else palette.badge_quiet
         line.append(Segment(f" {_WORDS[status]} ", style))
+        if self.view.pausing:
+            line.append(Segment(" pausing", palette.accent))
+        if self.view.behind.shown:
+            words = f" {self.view.behind.words} · G jumps to the head "
+            line += [Segment(" ", palette.base), Segment(words, palette.alarm)]
         place = columns.place
         if place.kind == "prefill":
             line.append(Segment(f" prefill {place.done} of {place.total}", palette.accent))

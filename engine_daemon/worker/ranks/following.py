@@ -1,6 +1,6 @@
 """A rank that follows: it waits for orders of rank 0 and does them to its part of the model.
 
-It talks to the hub of nothing but itself: that it is there, and its stacks when they are asked for.
+To the hub its pulse alone talks.
 """
 
 from pathlib import Path
@@ -15,6 +15,7 @@ from engine_daemon.worker.caches import HfCache
 from engine_daemon.worker.checkpoint import check_folder
 from engine_daemon.worker.memory import free_bytes, told_short
 from engine_daemon.worker.placement import Place, device_bytes
+from engine_daemon.worker.pulse import Pulse
 from engine_daemon.worker.ranks import wire
 from engine_daemon.worker.ranks.meeting import meet
 from engine_daemon.worker.ranks.wire import Channel, GoneError, give_up
@@ -23,9 +24,10 @@ from engine_daemon.worker.ranks.wire import Channel, GoneError, give_up
 class Follower:
     """One rank's part of the model and of all caches."""
 
-    def __init__(self, channel: Channel, rank: int) -> None:
+    def __init__(self, channel: Channel, rank: int, pulse: Pulse) -> None:
         self._channel = channel
         self._rank = rank
+        self._pulse = pulse
         self._backend = HfBackend()
         self._caches: dict[int, HfCache] = {}
 
@@ -33,8 +35,9 @@ class Follower:
         """Load, then one order after the other, until the hub ends this process."""
         try:
             self._load()
+            self._pulse.waits()
             while True:
-                self._do(self._channel.receive())
+                self._take(self._channel.receive())
         except GoneError:
             give_up("rank 0 has ended")
         except Exception as error:  # noqa: BLE001  edge of the process: nothing can go on after it
@@ -59,8 +62,19 @@ class Follower:
         self._channel.send(wire.Filled(free_bytes=self._backend.free_bytes()))
 
     def _progress(self, stage: str, done: int, total: int) -> None:
+        self._pulse.beat()
         if stage.startswith("load"):
             self._channel.send(wire.Loading(done=done))
+
+    def _take(self, order: object) -> None:
+        """Do it, and be seen at it."""
+        if isinstance(order, wire.Read):
+            positions = len(order.ids) // 4
+            with self._pulse.during("decode" if positions == 1 else "prefill", positions):
+                self._do(order)
+        else:
+            with self._pulse.during("read", known=False):
+                self._do(order)
 
     def _do(self, order: object) -> None:
         match order:

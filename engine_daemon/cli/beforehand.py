@@ -1,0 +1,108 @@
+"""What is known of a start before anything is stopped for it, and what a failed one goes back to.
+
+Reads configuration files of models; loads nothing and asks nobody.
+"""
+
+import json
+from pathlib import Path
+
+import msgspec
+
+from engine_daemon.config import DaemonOptions
+from engine_daemon.errors import Exit, InspectError
+from engine_daemon.model_store import DEMO_NAME, cached_models, find_cached
+from engine_daemon.paths import Paths, name_option, read_regular
+from engine_daemon.protocol.worker import EngineOptions
+from engine_daemon.shares import why_not
+
+
+def check_startable(options: DaemonOptions) -> None:
+    """Raise InspectError (exit 3) for what can never load. What passes may still fail."""
+    engine = options.engine
+    if engine.backend != "hf":
+        if engine.ranks > 1:
+            raise _refused(f"the {engine.backend} engine runs on one rank only", "Use --tp 1")
+        return
+    folder = _folder(engine)
+    if folder is None or engine.ranks == 1:
+        return
+    config = _config(folder)
+    wrong = why_not(config.get, engine.ranks)
+    if wrong is not None:
+        raise _refused(*wrong)
+
+
+def _folder(engine: EngineOptions) -> Path | None:
+    """Where the model lies; None where it has to be fetched first, or is a single file."""
+    name = engine.model
+    if Path(name).is_absolute():
+        return Path(name) if Path(name).is_dir() else None
+    found = find_cached(name, engine.cache_dir)
+    if found is not None or name == DEMO_NAME:
+        return found
+    cached = {model.name: model.path for model in cached_models(engine.cache_dir)}
+    if name in cached:
+        return cached[name]
+    if "/" not in name:
+        raise _refused(
+            f"no model named {name} is here",
+            "Use a folder, a .gguf file, OWNER/NAME of the hub, or one of llm-inspect models list",
+        )
+    return None
+
+
+def _config(folder: Path) -> dict[str, object]:
+    """The text part of its configuration. Raises InspectError (exit 3)."""
+    try:
+        found = json.loads(read_regular(folder / "config.json"))
+    except (OSError, ValueError):
+        raise _refused(
+            f"{folder} has no config.json that can be read", "It is no model folder"
+        ) from None
+    text = found.get("text_config", found) if isinstance(found, dict) else {}
+    return text if isinstance(text, dict) else {}
+
+
+def _refused(message: str, hint: str) -> InspectError:
+    return InspectError(message, hint, exit_code=Exit.MODEL, code="model")
+
+
+# Going back -------------------------------------------------------------------------------------
+
+
+def options_before(paths: Paths) -> DaemonOptions | None:
+    """What the daemon ran with before a restart that failed; None when none did."""
+    return _read(paths.before)
+
+
+def last_options(paths: Paths) -> DaemonOptions | None:
+    """What it last ran with."""
+    return options_before(paths) or _read(paths.options)
+
+
+def _read(path: Path) -> DaemonOptions | None:
+    try:
+        return DaemonOptions.read(path)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def keeps_options(error: InspectError, paths: Paths) -> InspectError:
+    """The error of a restart that failed, which also says that nothing is lost."""
+    before = options_before(paths)
+    if before is not None:
+        back = f"llm-inspect daemon start{name_option(paths.name)}"
+        told = f"{back} goes back to {in_words(before.engine)}"
+        error.hint = f"{error.hint.rstrip('.')}; {told}" if error.hint else told
+    return error
+
+
+def in_words(engine: EngineOptions) -> str:
+    """The options that count, as one would type them."""
+    usual = EngineOptions()
+    words = [f"--engine {engine.backend}", f"--model {engine.model}"]
+    for name in ("tp", "device", "dtype"):
+        value = getattr(engine, name)
+        if value != getattr(usual, name):
+            words.append(f"--{name} {value}")
+    return " ".join(words)

@@ -1,0 +1,139 @@
+"""A look into the engine: what is the matter with it, where its ranks are, and ending it.
+
+Asks and ends by what it is handed; knows the view.
+"""
+
+from collections.abc import Awaitable, Callable
+
+from textual import work
+from textual.app import ComposeResult
+from textual.containers import Vertical, VerticalScroll
+from textual.content import Content
+from textual.widgets import Static
+
+from engine_daemon.errors import InspectError
+from engine_daemon.protocol.state import EngineState
+from tui.keymap import bindings
+from tui.screens.dialog import Dialog
+from tui.screens.keys import KeysBar
+from tui.text import SafeText, show_text
+from tui.view import View
+
+_PERIOD_S = 0.5
+_SURE = SafeText("end the engine? Running sessions are paused. x again ends it, other keys do not")
+
+
+class EngineScreen(Dialog[None]):
+    """State and processes, then the stacks of each rank.
+
+    Args:
+        stacks: asks for them; InspectError when they cannot be had.
+        end: ends the engine, which starts again. None: this viewer may not.
+    """
+
+    BINDINGS = bindings("engine")
+
+    def __init__(
+        self,
+        view: View,
+        stacks: Callable[[], Awaitable[str]],
+        end: Callable[[], Awaitable[object]] | None,
+    ) -> None:
+        super().__init__()
+        self._view = view
+        self._ask = stacks
+        self._end = end
+        self._sure = False
+        self._shown = ""
+
+    def compose(self) -> ComposeResult:
+        """A few lines, a long text, the keys."""
+        with Vertical(id="engine", classes="dialog") as box:
+            box.border_title = "ENGINE"
+            yield Static(Content(self.words()), id="engine-state")
+            with VerticalScroll(id="engine-stacks"):
+                yield Static(Content("asking for the stacks …"), id="engine-text")
+            yield KeysBar(["engine"])
+
+    def on_mount(self) -> None:
+        """It goes on while one looks."""
+        self.query_one("#engine-stacks").focus()
+        self.set_interval(_PERIOD_S, self._again)
+        self._fetch()
+
+    def _again(self) -> None:
+        words = self.words()
+        if words != self._shown:
+            self._shown = words
+            self.query_one("#engine-state", Static).update(Content(words))
+
+    def words(self) -> SafeText:
+        """What is known of it, in a few lines."""
+        engine = self._view.engine
+        if engine is None:
+            return SafeText("not attached yet")
+        lines = [f"{engine.word}, start {engine.engine}, {show_text(engine.model_name)}"]
+        if engine.message:
+            lines.append(show_text(engine.message))
+        lines.append(_processes(engine))
+        return SafeText("\n".join(lines))
+
+    @work(exclusive=True, group="stacks", exit_on_error=False)
+    async def _fetch(self) -> None:
+        try:
+            text = await self._ask()
+        except InspectError as error:
+            text = error.lines()
+        shown = "\n".join(show_text(line) for line in text.splitlines())
+        for box in self.query("#engine-text").results(Static):  # gone when it was left meanwhile
+            box.update(Content(shown))
+
+    @work(group="end", exit_on_error=False)
+    async def _end_it(self, end: Callable[[], Awaitable[object]]) -> None:
+        try:
+            await end()
+        except InspectError as error:
+            self._say(SafeText(show_text(error.message)))
+        else:
+            self.dismiss(None)
+
+    def _say(self, words: SafeText) -> None:
+        for bar in self.query(KeysBar):
+            bar.tell(words)
+
+    def _unsure(self) -> None:
+        self._sure = False
+        self._say(SafeText(""))
+
+    def action_look_again(self) -> None:
+        """The stacks as they are now."""
+        self._unsure()
+        self.query_one("#engine-text", Static).update(Content("asking for the stacks …"))
+        self._fetch()
+
+    def action_end_engine(self) -> None:
+        """Asks once."""
+        if self._end is None:
+            self._say(SafeText("this screen only observes"))
+        elif not self._sure:
+            self._sure = True
+            self._say(_SURE)
+        else:
+            self._unsure()
+            self._end_it(self._end)
+
+    def action_cancel(self) -> None:
+        """Back to the main screen; not while it is asked whether to end the engine."""
+        if self._sure:
+            self._unsure()
+        else:
+            self.dismiss(None)
+
+
+def _processes(engine: EngineState) -> SafeText:
+    pids = engine.details.pids
+    if not pids:
+        return SafeText("no process")
+    if len(pids) == 1:
+        return SafeText(f"process {pids[0]}")
+    return SafeText("ranks " + ", ".join(f"{rank}: {pid}" for rank, pid in enumerate(pids)))
