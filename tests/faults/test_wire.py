@@ -16,6 +16,7 @@ import msgspec
 import psutil
 import pytest
 
+from engine_daemon.client import DaemonClient
 from engine_daemon.errors import InspectError
 from engine_daemon.hub.complaints import MOST
 from engine_daemon.hub.lease import FREE_FOR_ALL
@@ -23,6 +24,7 @@ from engine_daemon.protocol import commands as cmd
 from engine_daemon.protocol.codec import MAGIC, MAJOR, MINOR, decode_body, open_envelope, seal
 from engine_daemon.protocol.reads import AskEvents
 from engine_daemon.protocol.state import State
+from engine_daemon.protocol.values import PromptSpec
 from tests.daemons import Daemon, Watch, attached, running_daemon, wait_for, watching
 from tests.faults.load import MB
 from tests.hub.test_lease import EXAMPLES, lease_of
@@ -163,16 +165,28 @@ async def test_who_did_not_read_is_told_the_latest_state() -> None:
         pings = [seal(cmd.Ping(), id=number) for number in range(20_000)]
         for frames in pings:
             viewer.socket.send_multipart(frames)
-        async with watching(daemon.paths) as watch:
-            await watch.standing(0)
-            await watch.client.command(cmd.Rename(title="the last word"), watch.session)
-            await watch.until(lambda _: _titles(watch.client.state) == ["the last word"])
+        async with DaemonClient(daemon.paths) as client:
+            reply = await client.command(cmd.Open(prompt=PromptSpec(text=b"Hello")))
+            await client.command(cmd.Rename(title="the last word"), reply.session)
+            await _quiet(client)
+            assert _titles(client.state) == ["the last word"]
             while True:
-                told = viewer.until("state")
+                told = await asyncio.to_thread(viewer.until, "state")
                 assert isinstance(told, cmd.StateMessage)
                 if _titles(told.state) == ["the last word"]:
                     break
         viewer.close()
+
+
+async def _quiet(client: DaemonClient) -> None:
+    """Wait until nothing changes any more."""
+    updates = client.updates()
+    while True:
+        try:
+            async with asyncio.timeout(1.5):
+                await anext(updates)
+        except TimeoutError:
+            return
 
 
 def _titles(state: State) -> list[str]:
