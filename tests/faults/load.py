@@ -82,8 +82,7 @@ def crowds(session: str, counts: Sequence[int], how: str = "count") -> Iterator[
     """Processes with so many viewers each, all following."""
     made: list[Crowd] = []
     try:
-        for count in counts:
-            made.append(Crowd(session, count, how))
+        made.extend(Crowd(session, count, how) for count in counts)
         for crowd in made:
             first = crowd.line()
             if isinstance(first, list):  # late joiners tell when they are through
@@ -144,7 +143,9 @@ class Predicted(msgspec.Struct):
     t_ns: int
 
 
-def jitter_s(daemon: Daemon, session: str, rate: int, since_s: float, until_s: float) -> list[float]:
+def jitter_s(
+    daemon: Daemon, session: str, rate: int, since_s: float, until_s: float
+) -> list[float]:
     """How much later than scheduled each forward between two moments was done.
 
     The schedule is the scripted engine's own: a step each `2 / rate` seconds; one that is 50 ms
@@ -167,7 +168,10 @@ async def open_running(daemon: Daemon, candidates: int = CANDIDATES) -> str:
     """A session that runs on and on, whoever looks."""
     async with DaemonClient(daemon.paths, client="test") as client:
         opening = cmd.Open(
-            prompt=PromptSpec(text=b"on and on"), run_to=None, max_steps=10**7, candidates=candidates
+            prompt=PromptSpec(text=b"on and on"),
+            run_to=None,
+            max_steps=10**7,
+            candidates=candidates,
         )
         reply = await client.command(opening)
         assert reply.session is not None
@@ -195,10 +199,7 @@ async def whole(client: DaemonClient, session: str, head: int) -> bool:
 def late_s(viewers: Sequence[dict[str, Any]], since_s: float, until_s: float) -> list[float]:
     """From the making of an event to its arrival, over all viewers."""
     return [
-        late
-        for viewer in viewers
-        for born, late in viewer["late"]
-        if since_s <= born <= until_s
+        late for viewer in viewers for born, late in viewer["late"] if since_s <= born <= until_s
     ]
 
 

@@ -48,14 +48,15 @@ ROWS: Final[dict[str, Row]] = {
     "E3": Row("out of memory in a step", "`no_memory`; history and daemon live; it goes on"),
     "E4": Row("worker stopped, or in a loop", "`stuck` at its deadline; never killed unasked"),
     "E5": Row("a flood of 20,000 events/s", "the engine waits, not the viewers; no loss"),
-    "D1": Row("daemon killed at 100 random moments", "no step lost that was seen; no silent damage"),
-    "D2": Row(
-        "daemon killed while importing, loading, running (10 moments)", "no child after 5 s"
+    "D1": Row(
+        "daemon killed at 100 random moments", "no step lost that was seen; no silent damage"
     ),
+    "D2": Row("daemon killed while importing, loading, running (10 moments)", "no child after 5 s"),
     "D3": Row("daemon started again", "viewers come back by themselves ≤ 6 s; nothing twice"),
     "D5": Row("SIGTERM while loading, running, paused", "exit ≤ 4 s; every log ends with `Closed`"),
     "D6": Row(
-        "a second daemon; a file or a link in the way", "refused; the first unharmed, file untouched"
+        "a second daemon; a file or a link in the way",
+        "refused; the first unharmed, file untouched",
     ),
     "R1": Row("disk full", "stops at a step, says so, goes on with space; no torn frame"),
     "R4": Row("a recording cut at every byte", "exactly the whole frames before the cut"),
@@ -74,7 +75,10 @@ ROWS: Final[dict[str, Row]] = {
     ),
     "W5": Row("clients one minor older and newer; another major", "served; refused in words"),
     "W6": Row("keys pressed while the link is lost", "none acts afterwards; `not sent` is said"),
-    "T1": Row("100 resizes a second for 5 s, 20×5 to 200×60", "the last layout is right; no crash"),
+    "T1": Row(
+        "100 resizes a second for 5 s, 20×5 to 200×60",
+        "the last layout is right; tick delay < 600 ms; no crash",
+    ),
     "T3": Row("hostile tokens through every screen", "no sequence that plain ones do not bring"),
     "T4": Row("TERM=dumb, no colour, 20×5, no terminal", "clear words or a lesser view"),
     "C1": Row(
@@ -91,7 +95,10 @@ ROWS: Final[dict[str, Row]] = {
     "S9": Row("bytes to the terminal", "come from us alone"),
     "S10": Row("weights as pickle", "refused, not opened"),
     "S11": Row("a checkpoint with code of its own", "refused with the reason"),
-    "S12": Row("prompts and secrets", "in no argument list, environment of a child, or log"),
+    "S12": Row(
+        "prompts and secrets",
+        "in no argument list, log or file beside a recording; a token in none at all",
+    ),
     "S13": Row("a hostile process of the same user", "out of scope, and the documents say so"),
     "S14": Row("memory a peer may take", "bounded"),
 }

@@ -109,7 +109,10 @@ def told(seen: Seen) -> dict[str, object]:
         "links_lost": seen.links_lost,
         "first_s": seen.first_s,
         "whole_s": seen.whole_s,
-        "late": [[round(b, 3), round(l, 5)] for b, l in zip(seen.born, seen.late, strict=True)],
+        "late": [
+            [round(born, 3), round(late, 5)]
+            for born, late in zip(seen.born, seen.late, strict=True)
+        ],
     }
 
 

@@ -84,6 +84,7 @@ def kinds(raw: bytes) -> set[bytes]:
 
 @pytest.mark.terminal
 @pytest.mark.parametrize("scene", SCENES)
+@pytest.mark.fault("T3", "S9")
 def test_hostile_tokens_add_no_sequence(scene: str, tmp_path: Path) -> None:
     plain = captured("plain", scene, tmp_path)
     hostile = captured("hostile", scene, tmp_path)
