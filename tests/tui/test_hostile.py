@@ -22,7 +22,7 @@ SEQUENCE = re.compile(
 )
 MOVES = re.compile(rb"\x1b\[[0-9;]*[Hm]")
 """Places and colours differ with the text; everything else must not."""
-SCENES = ("main", "dialogs", "small")
+SCENES = ("main", "dialogs", "people", "replay", "small")
 SPLIT = [
     b"\x1b",
     b"]52;c;",
