@@ -1,14 +1,15 @@
 """`make faults`: every row of the matrix, its tests, how they ended and what they measured.
 
 The short forms; `LONG=1 make faults` (or `--long`) the long ones too. `--write FILE` puts the table
-into a document.
+into a document. `--results FILE` keeps what was measured, so that rows may be run one by one.
 """
 
 import argparse
+import json
 import os
 import platform
 import sys
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,14 @@ class Collector:
         figures = [str(value) for name, value in report.user_properties if name == "figure"]
         outcome.figures = figures
 
+    def add(self, path: Path) -> None:
+        """What earlier runs left there, but for the tests of this one; then all of it is left."""
+        known = json.loads(path.read_text("utf-8")) if path.exists() else {}
+        for name, (rows, one) in known.items():
+            self.tests.setdefault(name, (rows, Outcome(**one)))
+        told = {name: (rows, asdict(one)) for name, (rows, one) in self.tests.items()}
+        path.write_text(json.dumps(told), "utf-8")
+
     def of(self, row: str) -> list[Outcome]:
         """The tests of a row, one line for the variants of a test."""
         merged: dict[tuple[str, str], Outcome] = {}
@@ -79,12 +88,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="tests.faults")
     parser.add_argument("--long", action="store_true", default=bool(os.environ.get("LONG")))
     parser.add_argument("--write", type=Path)
+    parser.add_argument("--results", type=Path)
     parser.add_argument("-k", default="", help="as pytest's")
     chosen = parser.parse_args()
     collector = Collector()
     expression = "fault" if chosen.long else "fault and not soak"
     words = ["-q", "-p", "no:cacheprovider", "-m", expression, "tests"]
     code = pytest.main([*words, *(["-k", chosen.k] if chosen.k else [])], plugins=[collector])
+    if chosen.results is not None:
+        collector.add(chosen.results)
     forms = "short and long forms" if chosen.long else "short forms"
     where = f"{os.cpu_count()} cores, Python {platform.python_version()}, {forms}"
     made = f"{where}\n\n{table(collector)}\n"

@@ -61,7 +61,10 @@ ROWS: Final[dict[str, Row]] = {
     "R1": Row("disk full", "stops at a step, says so, goes on with space; no torn frame"),
     "R4": Row("a recording cut at every byte", "exactly the whole frames before the cut"),
     "R5": Row("500 bit flips, 300 damaged regions", "no altered event given; holes listed"),
-    "R6": Row("read while it is written; copied while it is written", "followed; a sound prefix"),
+    "R6": Row(
+        "read while it is written; copied while it is written",
+        "on screen within 400 ms; a sound prefix",
+    ),
     "R7": Row(
         "newer, foreign, empty, a folder, 10 GB of nothing", "the right word; never a traceback"
     ),

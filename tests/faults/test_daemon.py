@@ -123,7 +123,7 @@ async def test_viewers_come_back_by_themselves(
         async with watching(daemon.paths, run_to=None) as first:
             others = [_Returning(daemon, first.session) for _ in range(3)]
             tasks = [asyncio.create_task(one.run()) for one in others]
-            await first.until(lambda c: len(c) > 100)
+            await first.until(lambda c: len(c) > 100 and all(one.seqs for one in others))
             epoch = first.client.welcome.ep
             daemon.kill()
             daemon.start()
@@ -160,7 +160,7 @@ class _Returning:
                         case cmd.Batch():
                             self.seqs += [seq for seq, _ in update.ev]
                             kinds = {type(unpack_event(packed)) for _, packed in update.ev}
-                            if ev.Reopened in kinds and self.came_back:
+                            if ev.Stopped in kinds and self.came_back:
                                 return
                         case LinkUp(restarted=restarted):
                             self.came_back.append(restarted)

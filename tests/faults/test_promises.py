@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +26,8 @@ from tests.export.samples import hostile
 from tests.faults.test_daemon import plain_frames
 from tests.faults.test_wire import Record, _fuzz
 from tests.recording.logs import MODEL, engine_started, framed, opened, packed, session
+from tests.tui.recordings import write
+from tests.tui.story import Story
 
 ROOT = Path(__file__).parents[2]
 INJECTED = Path(__file__).parent / "injected"
@@ -189,6 +192,33 @@ async def test_a_copy_of_a_log_that_is_written_is_a_sound_prefix(
             known = [packed for _, packed in watch.events]
             assert payloads[: len(known)] == known[: len(payloads)]
     record_property("figure", f"{copies} copies, each a sound prefix")
+
+
+@pytest.mark.terminal
+@pytest.mark.fault("R6")
+@pytest.mark.parametrize("steps", [5, pytest.param(30, marks=pytest.mark.soak)])
+def test_a_replay_follows_what_is_written(
+    steps: int, place: Place, record_property: Record
+) -> None:
+    """From the write of a step to its number on a real terminal."""
+    story = Story().tokens((b" first", 0.5), (b" second", 0.5))
+    file = place.cwd / "growing.lir"
+    write(file, story.log)
+    late = []
+    with place.terminal("replay", str(file)) as screen:
+        screen.until("of 1")
+        for last in range(2, steps + 2):
+            before = len(story.log)
+            story.tokens((b" more", 0.5))
+            began = time.monotonic()
+            write(file, story.log, before)
+            screen.until(f"of {last}")
+            late.append(time.monotonic() - began)
+        screen.press("q")
+        screen.finish()
+    record_property("figure", f"written to seen on a screen: worst {max(late) * 1000:.0f} ms")
+    if steps == 30:
+        assert max(late) <= 0.4
 
 
 WHOLE = b"".join(framed(packed(hostile())))

@@ -263,6 +263,34 @@ async def test_every_command_under_an_old_lease_is_stale(daemon: Daemon) -> None
         await _nothing_happened(watch, head)
 
 
+@pytest.mark.fault("S6", "W2")
+async def test_who_was_away_past_its_time_commands_nothing(daemon: Daemon) -> None:
+    """A controller that says nothing for as long as a lease lasts; another one has it when the old
+    one speaks again."""
+    async with watching(daemon.paths) as watch:
+        await watch.standing(0)
+        await watch.client.lease("release", watch.session)
+        away = RawViewer(daemon)
+        try:
+            away.send(msgspec.structs.replace(HELLO, who="away@box"))
+            away.until("welcome")
+            away.send(cmd.Lease(cmd=os.urandom(16), session=watch.session, do="acquire"))
+            reply = away.until("reply")
+            assert isinstance(reply, cmd.Reply)
+            await watch.until(lambda _: lease_of(watch) == (reply.lease_no, "away@box"))
+            await watch.until(lambda _: lease_of(watch)[1] is None)
+            await watch.run_to(1)
+            await watch.standing(1)
+            away.send(order(watch, cmd.RunTo(step=2), lease_no=reply.lease_no))
+            refused = away.until("reply")
+            assert isinstance(refused, cmd.Reply)
+            assert (refused.status, refused.code) == ("rejected", "stale")
+            await watch.run_to(2)
+            assert len(await watch.standing(2)) == 2
+        finally:
+            away.close()
+
+
 async def _nothing_happened(watch: Watch, head: int) -> None:
     """No event but the commands that ask for it now."""
     reply = await answer(watch, order(watch, cmd.RunTo(step=2), lease_no=0))
