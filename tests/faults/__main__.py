@@ -90,10 +90,11 @@ def main() -> int:
     parser.add_argument("--write", type=Path)
     parser.add_argument("--results", type=Path)
     parser.add_argument("-k", default="", help="as pytest's")
+    parser.add_argument("places", nargs="*", default=["tests"], help="files or folders of tests")
     chosen = parser.parse_args()
     collector = Collector()
     expression = "fault" if chosen.long else "fault and not soak"
-    words = ["-q", "-p", "no:cacheprovider", "-m", expression, "tests"]
+    words = ["-q", "-p", "no:cacheprovider", "-m", expression, *chosen.places]
     code = pytest.main([*words, *(["-k", chosen.k] if chosen.k else [])], plugins=[collector])
     if chosen.results is not None:
         collector.add(chosen.results)
