@@ -60,6 +60,8 @@ import os, signal, sys
 from tui import dispatch
 def look(frame, event, value):
     name = frame.f_code.co_name
+    if not frame.f_code.co_filename.endswith("cli/parser.py"):
+        return
     if event == "call" and name == "_options":
         os.kill(os.getpid(), signal.SIGINT)
     if event == "return" and name == "parse" and value is not None:
