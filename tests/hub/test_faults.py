@@ -71,8 +71,8 @@ async def test_a_worker_that_keeps_dying_is_given_up_and_history_stays() -> None
         async with watching(daemon.paths, run_to=3) as watch:
             await watch.standing(3)
             for start in range(1, 5):
-                engine = watch.client.state.engine
-                assert (engine.word, engine.engine) == ("ready", start)
+                await watch.until(lambda _: watch.client.state.engine.word == "ready")
+                assert watch.client.state.engine.engine == start
                 children(daemon.pid)["worker"].kill()
                 await watch.until(
                     lambda _, n=start: (
