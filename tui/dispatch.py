@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from engine_daemon import __version__
-from engine_daemon.cli.signals import interrupted_code, take_sigterm
+from engine_daemon.cli.signals import held_back, interrupted_code, take_sigterm
 from engine_daemon.cli.streams import mend_streams
 from engine_daemon.errors import Exit, InspectError
 
@@ -67,9 +67,10 @@ def _complain(*lines: str, picture: str = "") -> None:
 def _dispatch(words: list[str]) -> int:
     if words == ["--version"]:
         return _tell(f"llm-inspect {__version__}")
-    from engine_daemon.cli.parser import SCREEN, parse
+    with held_back():
+        from engine_daemon.cli.parser import SCREEN, parse
 
-    parsed = parse(words)
+        parsed = parse(words)
     if parsed.given.version:
         return _tell(f"llm-inspect {__version__}")
     if parsed.given.help:
@@ -82,7 +83,8 @@ def _dispatch(words: list[str]) -> int:
         return _replay(parsed)
     if parsed.command == "open" and _has_screen():
         return _open(parsed)
-    from engine_daemon.cli.commands import run_command
+    with held_back():
+        from engine_daemon.cli.commands import run_command
 
     return run_command(parsed)
 
@@ -90,10 +92,11 @@ def _dispatch(words: list[str]) -> int:
 def _screen(parsed: "Parsed") -> int:
     """The screen: on a daemon that is started if need be, or (`attach`) on one that runs."""
     _check_terminal()
-    from engine_daemon.cli.prompt import read_prompt
-    from engine_daemon.cli.request import open_command, who
-    from engine_daemon.cli.target import on_running, target_of
-    from engine_daemon.paths import with_name
+    with held_back():
+        from engine_daemon.cli.prompt import read_prompt
+        from engine_daemon.cli.request import open_command, who
+        from engine_daemon.cli.target import on_running, target_of
+        from engine_daemon.paths import with_name
 
     given = parsed.given
     if parsed.command == "attach":

@@ -1,6 +1,7 @@
 """From a parsed command line to the command's own file, imported when it is its turn."""
 
 from engine_daemon.cli.parser import Parsed
+from engine_daemon.cli.signals import held_back
 from engine_daemon.errors import InspectError
 from engine_daemon.paths import DEFAULT_NAME, with_name
 
@@ -18,31 +19,38 @@ def _run(parsed: Parsed) -> int:
     given, arguments = parsed.given, parsed.arguments
     match parsed.command.split():
         case ["run"]:
-            from engine_daemon.cli import run
+            with held_back():
+                from engine_daemon.cli import run
 
             return run.main(arguments, given)
         case ["daemon", verb]:
-            from engine_daemon.cli import daemon
+            with held_back():
+                from engine_daemon.cli import daemon
 
             return daemon.COMMANDS[verb](given)
         case ["sessions", "list"]:
-            from engine_daemon.cli import sessions
+            with held_back():
+                from engine_daemon.cli import sessions
 
             return sessions.main(given)
         case ["sessions", verb]:
-            from engine_daemon.cli import filing
+            with held_back():
+                from engine_daemon.cli import filing
 
             return filing.COMMANDS[verb](arguments, given)
         case ["open"]:
-            from engine_daemon.cli import open as opening
+            with held_back():
+                from engine_daemon.cli import open as opening
 
             return opening.main(arguments, given)
         case ["export"]:
-            from engine_daemon.cli import export
+            with held_back():
+                from engine_daemon.cli import export
 
             return export.main(arguments, given)
         case ["diff"]:
-            from engine_daemon.cli import diff
+            with held_back():
+                from engine_daemon.cli import diff
 
             return diff.main(arguments, given)
         case ["doctor"]:
@@ -50,15 +58,18 @@ def _run(parsed: Parsed) -> int:
 
             return doctor.main(given)
         case ["models", "pull"]:
-            from engine_daemon.cli import pull
+            with held_back():
+                from engine_daemon.cli import pull
 
             return pull.main(arguments[0], given)
         case ["models", _]:
-            from engine_daemon.cli import models
+            with held_back():
+                from engine_daemon.cli import models
 
             return models.main(given)
         case [command]:
-            from engine_daemon.cli import control
+            with held_back():
+                from engine_daemon.cli import control
 
             return control.main(command, arguments, given)
         case _:

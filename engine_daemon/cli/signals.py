@@ -1,11 +1,31 @@
 """SIGINT, SIGTERM and SIGHUP of a command: the same way out, told apart by the exit code only."""
 
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
 
 from engine_daemon.errors import Exit
 
 _CODES = {signal.SIGTERM: Exit.TERMINATED, signal.SIGHUP: Exit.HUNG_UP}
 _code = Exit.INTERRUPTED
+
+
+_WAIT: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextmanager
+def held_back() -> Iterator[None]:
+    """What arrives meanwhile comes after it.
+
+    For importing and parsing: msgspec looks at a type by running Python in the midst of its own
+    code, and an exception that comes out of nowhere there crashes the process.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _WAIT)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def take_sigterm() -> None:

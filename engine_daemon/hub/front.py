@@ -4,7 +4,6 @@ Hands commands to `control` and reads to the engine side; the loop and the daemo
 `hub`'s.
 """
 
-import logging
 import os
 import time
 from collections.abc import Callable
@@ -14,6 +13,7 @@ import zmq
 
 from engine_daemon import __version__
 from engine_daemon.hub.asking import Asking
+from engine_daemon.hub.complaints import Complaints
 from engine_daemon.hub.fanout import next_batch
 from engine_daemon.hub.late import LateJoiners
 from engine_daemon.hub.lease import Leases
@@ -38,8 +38,6 @@ from engine_daemon.protocol.state import State
 
 RECEIVE_AT_ONCE: Final = 256
 _LARGE: Final = (cmd.Open, reads.AskEncode)
-
-_log = logging.getLogger(__name__)
 
 
 class Front:
@@ -76,6 +74,7 @@ class Front:
         self._left: dict[bytes, int] = {}
         self._lags: list[int] = []
         self._asking = Asking(store, engine)
+        self._complaints = Complaints()
         self._store = store
         self._engine = engine
         self._state = state
@@ -115,10 +114,13 @@ class Front:
             if not session.open:
                 self.leases.forget(session.id)
         self._late.forget_old(now)
+        self._complaints.look(now)
         self._left = {one: uid for one, uid in self._left.items() if self.leases.held_by(one)}
         for viewer in list(self.viewers.values()):
             if now - viewer.heard > SILENT_S:
                 self._forget(viewer)
+            elif viewer.owed_state:
+                viewer.owed_state = not self._send(viewer, cmd.StateMessage(state=self._state()))
             elif now - viewer.heard > QUIET_S:
                 self._send(viewer, cmd.Pong(t_ns=time.monotonic_ns()))
 
@@ -280,7 +282,7 @@ class Front:
         viewer.following[session.id] = following
 
     def _complain(self, route: bytes, error: WireError, number: int | None) -> None:
-        _log.info("refused: %s %s", error.code, error.message)
+        self._complaints.say(error.code, error.message, time.monotonic())
         message = cmd.ErrorMessage(code=error.code, message=error.message, limit=error.limit)
         self._send_raw(route, seal(message, re=number, ep=self.epoch))
 
@@ -351,11 +353,11 @@ class Front:
             if viewer.id == viewer_id:
                 self._send(viewer, message)
 
-    def push(self, message: cmd.Message) -> None:
-        """Send to everybody."""
-        frames = seal(message, id=self._number(), ep=self.epoch)
+    def push(self, state: cmd.StateMessage) -> None:
+        """Tell everybody; whoever cannot take it now is told a later one (`probe`)."""
+        frames = seal(state, id=self._number(), ep=self.epoch)
         for viewer in list(self.viewers.values()):
-            self._send_raw(viewer.route, frames)
+            viewer.owed_state = not self._send_raw(viewer.route, frames)
 
     def _number(self) -> int:
         self._sent += 1

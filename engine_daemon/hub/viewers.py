@@ -79,7 +79,7 @@ class Following:
 @dataclass(slots=True)
 class Viewer:
     """One attached client. `uid` is its process's, as the system tells it; `asks`: reads of it that
-    are not answered yet."""
+    are not answered yet; `owed_state`: its queue was full when the last state was told."""
 
     route: bytes
     who: str
@@ -92,6 +92,7 @@ class Viewer:
     tokens: float = BURST
     refilled: float = 0.0
     asks: int = 0
+    owed_state: bool = False
 
     def allow(self, now: float) -> bool:
         """Take one token of the rate limit; False when there is none."""

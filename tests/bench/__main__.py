@@ -9,7 +9,7 @@ from engine_daemon.worker.pages import keep_freed_pages
 from engine_daemon.worker.threads import sleep_when_idle
 from tests.bench.table import Row, render
 
-BENCHES = ("imports", "recordings", "decode", "screen", "late")
+BENCHES = ("imports", "recordings", "decode", "screen", "late", "watched")
 
 
 def machine() -> str:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from engine_daemon.cli.output import TerminalText, safe, say
 
 
+@pytest.mark.fault("S9")
 def test_nothing_steers_the_terminal() -> None:
     assert safe("a\x1b]52;c;x\x07\nb\tc\u202e\x9b") == "a␛]52;c;x␇\nb\tc<U+202E><9b>"
 

@@ -64,6 +64,7 @@ def test_what_is_sound_is_given_and_what_is_missing_is_named(place: Place) -> No
 
 @pytest.mark.parametrize("command", ["export", "diff", "replay"])
 @pytest.mark.parametrize("kind", ["foreign", "newer", "empty", "torn", "folder"])
+@pytest.mark.fault("R7")
 def test_nothing_sound_is_exit_6(place: Place, command: str, kind: str) -> None:
     whole = samples(place.cwd)["whole"].read_bytes()
     path = place.cwd / "x.lir"
@@ -123,6 +124,7 @@ def test_a_reader_that_leaves_is_no_error(place: Place) -> None:
     assert done.stderr == b""
 
 
+@pytest.mark.fault("S9")
 def test_on_a_terminal_nothing_steers_it(place: Place) -> None:
     samples(place.cwd)
     for name in ("text", "csv", "jsonl"):

@@ -4,9 +4,11 @@ import os
 import signal
 from collections.abc import Callable
 from functools import partial
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from engine_daemon.protocol.codec import unpack_event
@@ -46,6 +48,16 @@ def engine_is(place: Place, start: int) -> bool:
     return bool(engine["word"] in ("ready", "busy") and engine["engine"] == start)
 
 
+def listening_beyond_loopback(pid: int) -> list[object]:
+    """Network sockets of a daemon and all that it started, other than on loopback: the ranks meet
+    each other there."""
+    daemon = psutil.Process(pid)
+    family = [daemon, *daemon.children(recursive=True)]
+    assert len(family) == 4
+    sockets = [one for process in family for one in process.net_connections(kind="inet")]
+    return [one for one in sockets if one.laddr and not ip_address(one.laddr.ip).is_loopback]
+
+
 def kill(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
 
@@ -55,6 +67,7 @@ def one(lines: list[Line], event: str) -> Line:
     return found
 
 
+@pytest.mark.fault("S3")
 def test_fp8_on_two_ranks_and_the_death_of_each(place: Place, tmp_path: Path) -> None:
     folder = published_fp8.save(tmp_path / "Tiny3.6-FP8")
     options = ("--model", str(folder), "--tp", "2", "--device", "cpu", "--dtype", "fp32")
@@ -64,6 +77,8 @@ def test_fp8_on_two_ranks_and_the_death_of_each(place: Place, tmp_path: Path) ->
 
     engine = place.status()["engine"]
     assert engine["details"]["notes"] == one(lines, "ready")["warnings"]
+    (connection,) = place.connections()
+    assert listening_beyond_loopback(int(connection["pid"])) == []
     text = place.run("daemon", "status").out.decode()
     assert "fp32 on cpu x 2 ranks" in text
     assert "note: no FP8 kernels for cpu" in text

@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 
+import pytest
+
 from tests.end_to_end.command import SCRIPTED, Place
 from tests.export.samples import samples
 
@@ -39,6 +41,7 @@ def test_play_seek_and_leave_without_any_daemon(place: Place) -> None:
     assert place.run("daemon", "status", code=None).code != 0
 
 
+@pytest.mark.fault("R6")
 def test_a_run_that_is_being_written_is_followed(place: Place) -> None:
     slow = ("--engine", "scripted", "--model", "scripted:rate=30")
     words = ("--json", "--candidates", "2", "--record", "a.lir", "On")  # lines the pipe holds
@@ -68,6 +71,7 @@ def test_it_needs_a_terminal(place: Place) -> None:
     assert "needs a terminal" in place.run("replay", "whole.lir", code=2).err
 
 
+@pytest.mark.fault("S8")
 def test_neither_torch_nor_a_daemons_half_is_loaded(place: Place) -> None:
     """What `replay` imports, in an interpreter of its own."""
     script = "import json, sys, tui.replay; print(json.dumps(sorted(sys.modules)))"

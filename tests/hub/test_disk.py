@@ -22,6 +22,7 @@ def limit_files(pid: int, size: int) -> None:
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
 
+@pytest.mark.fault("R1")
 async def test_a_full_disk_stops_the_session_says_so_and_lets_it_go_on() -> None:
     with directories(), Daemon("scripted:rate=200") as daemon:
         async with watching(daemon.paths, run_to=None) as watch:
@@ -49,6 +50,7 @@ async def test_a_full_disk_stops_the_session_says_so_and_lets_it_go_on() -> None
             assert kinds.count(ev.EngineLost) == 0
 
 
+@pytest.mark.fault("R1")
 def test_a_run_ends_with_4_when_the_disk_is_full() -> None:
     with directories(), Daemon("scripted:rate=2000") as daemon:
         limit_files(daemon.pid, LIMIT)

@@ -92,8 +92,8 @@ async def test_a_worker_that_keeps_dying_is_given_up_and_history_stays() -> None
         async with watching(daemon.paths, run_to=3) as watch:
             await watch.standing(3)
             for start in range(1, 5):
-                engine = watch.client.state.engine
-                assert (engine.word, engine.engine) == ("ready", start)
+                await watch.until(lambda _: watch.client.state.engine.word == "ready")
+                assert watch.client.state.engine.engine == start
                 children(daemon.pid)["worker"].kill()
                 await watch.until(
                     lambda _, n=start: (
@@ -133,6 +133,7 @@ async def test_hello_is_answered_while_the_model_loads() -> None:
 
 
 @pytest.mark.parametrize("state", ["loading", "paused", "running"])
+@pytest.mark.fault("D5")
 async def test_stop_is_clean(state: str) -> None:
     model = "scripted:load_ms=600000" if state == "loading" else SLOW
     with directories():
@@ -149,6 +150,7 @@ async def test_stop_is_clean(state: str) -> None:
         assert not is_running(daemon.paths)
 
 
+@pytest.mark.fault("D5")
 async def test_stop_ends_a_worker_that_does_not_listen() -> None:
     with running_daemon(SLOW) as daemon:
         worker = children(daemon.pid)["worker"]
@@ -158,6 +160,7 @@ async def test_stop_ends_a_worker_that_does_not_listen() -> None:
 
 
 @pytest.mark.parametrize("moment_ms", [0, 40, 120, 400])
+@pytest.mark.fault("D2")
 def test_children_end_with_a_killed_hub(moment_ms: int) -> None:
     with directories():
         daemon = Daemon("scripted:load_ms=100").start(wait="hub")
@@ -196,6 +199,7 @@ def test_the_daemon_survives_the_terminal_it_was_started_from() -> None:
             daemon.stop()
 
 
+@pytest.mark.fault("D6")
 def test_a_second_daemon_refuses_and_the_first_goes_on() -> None:
     with running_daemon() as daemon:
         pid = daemon.pid
@@ -206,6 +210,7 @@ def test_a_second_daemon_refuses_and_the_first_goes_on() -> None:
         asyncio.run(wait_ready(daemon.paths))
 
 
+@pytest.mark.fault("D6")
 def test_a_file_where_the_socket_should_be_is_left_untouched() -> None:
     with directories():
         daemon = Daemon()
@@ -217,6 +222,7 @@ def test_a_file_where_the_socket_should_be_is_left_untouched() -> None:
         assert daemon.paths.viewer_socket.read_text() == "mine"
 
 
+@pytest.mark.fault("D6", "S2")
 def test_a_runtime_directory_that_is_not_ours_alone_is_refused(tmp_path: Path) -> None:
     with directories():
         daemon = Daemon()
@@ -231,6 +237,7 @@ def test_a_runtime_directory_that_is_not_ours_alone_is_refused(tmp_path: Path) -
             daemon.start()
 
 
+@pytest.mark.fault("S1")
 def test_sockets_and_files_are_private() -> None:
     with running_daemon() as daemon:
         paths = daemon.paths
@@ -246,6 +253,7 @@ def test_sockets_and_files_are_private() -> None:
             assert path.stat().st_mode & 0o077 == 0, path
 
 
+@pytest.mark.fault("S3")
 def test_nothing_listens_on_the_network() -> None:
     with running_daemon() as daemon:
         for process in (psutil.Process(daemon.pid), *children(daemon.pid).values()):

@@ -47,6 +47,7 @@ def test_a_free_lease_is_had_by_whoever_comes_first() -> None:
     assert ours.grant("S", ONE, "one", now=1.0) == 1
 
 
+@pytest.mark.fault("S6")
 def test_an_old_number_never_acts() -> None:
     ours = leases()
     ours.grant("S", ONE, "one", now=0.0)
@@ -68,6 +69,7 @@ def test_the_number_in_force_is_of_no_use_to_another() -> None:
     assert refused(ours, TWO, number) == "stale"
 
 
+@pytest.mark.fault("S6")
 def test_without_a_ping_it_is_free_after_its_time() -> None:
     ours = leases()
     ours.grant("S", ONE, "one", now=0.0)
@@ -90,6 +92,7 @@ def test_without_a_ping_it_is_free_after_its_time() -> None:
     assert refused(ours, ONE, 1) == "stale"
 
 
+@pytest.mark.fault("C1")
 def test_a_hub_that_stalled_takes_no_lease_away() -> None:
     ours = leases()
     ours.expire(0.0)
@@ -238,6 +241,7 @@ async def test_a_lease_is_taken_and_the_old_holder_is_told(daemon: Daemon) -> No
         await first.until(lambda _: lease_of(first)[0] == 3)
 
 
+@pytest.mark.fault("W2", "S6")
 async def test_a_command_under_a_lost_lease_is_stale(daemon: Daemon) -> None:
     async with watching(daemon.paths) as first, second(daemon, first.session) as other:
         await first.standing(0)
@@ -257,6 +261,7 @@ async def test_a_command_under_a_lost_lease_is_stale(daemon: Daemon) -> None:
         assert len(first.columns) == 0
 
 
+@pytest.mark.fault("W2")
 async def test_taking_twice_with_one_id_takes_once(daemon: Daemon) -> None:
     async with watching(daemon.paths) as first, second(daemon, first.session) as other:
         await first.standing(0)
@@ -292,6 +297,7 @@ async def test_a_refused_command_takes_no_lease(daemon: Daemon) -> None:
         assert not first.client.holds(first.session)
 
 
+@pytest.mark.fault("W2", "S5")
 async def test_observers_change_nothing(daemon: Daemon) -> None:
     async with watching(daemon.paths) as first:
         await first.standing(0)

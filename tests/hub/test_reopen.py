@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from engine_daemon.client import DaemonClient
 from engine_daemon.protocol import commands as cmd
@@ -58,6 +59,7 @@ async def _a_session_of_every_kind(daemon: Daemon) -> list[tuple[int, bytes]]:
         return list(watch.events)
 
 
+@pytest.mark.fault("D1")
 async def test_a_hub_killed_after_each_event_knows_the_same_after_a_restart() -> None:
     """Every prefix of a log is what a kill -9 leaves; the daemon that finds it must agree."""
     with directories(), Daemon(SLOW) as daemon:
@@ -96,6 +98,7 @@ def _write_prefix(recordings: Path, events: list[tuple[int, bytes]], count: int)
     return session
 
 
+@pytest.mark.fault("D3")
 async def test_kill_9_while_running_then_go_on_to_the_same_text() -> None:
     """The text after a kill and a restart is the text of an undisturbed run."""
     sampler = Sampler(greedy=False, temperature=1.0, seed=11)

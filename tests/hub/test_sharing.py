@@ -126,6 +126,7 @@ def test_names_and_groups_become_uids() -> None:
 
 
 @needs_root
+@pytest.mark.fault("S4", "S5")
 async def test_who_may_watch_watches_and_changes_nothing() -> None:
     with shared(share=OTHER) as daemon:
         async with watching(daemon.paths) as watch:
@@ -140,6 +141,7 @@ async def test_who_may_watch_watches_and_changes_nothing() -> None:
 
 
 @needs_root
+@pytest.mark.fault("S4")
 async def test_who_may_command_does_so_but_never_stops_the_daemon() -> None:
     with shared(share_control=OTHER) as daemon:
         async with watching(daemon.paths) as watch:
@@ -156,6 +158,7 @@ async def test_who_may_command_does_so_but_never_stops_the_daemon() -> None:
 
 
 @needs_root
+@pytest.mark.fault("S1", "S4")
 def test_nobody_else_gets_in() -> None:
     others = [user for user in pwd.getpwall() if user.pw_uid not in (0, _uid())]
     with shared(share=OTHER) as daemon:
@@ -168,6 +171,7 @@ def _uid() -> int:
 
 
 @needs_root
+@pytest.mark.fault("S1")
 def test_without_sharing_the_filter_alone_refuses_though_every_door_is_open() -> None:
     with shared() as daemon:
         assert mode(daemon.paths.runtime) == 0o700
@@ -180,6 +184,7 @@ def test_without_sharing_the_filter_alone_refuses_though_every_door_is_open() ->
 
 
 @needs_root
+@pytest.mark.fault("S2", "S4")
 def test_modes_while_shared_and_after() -> None:
     with shared(share=OTHER) as daemon:
         paths = daemon.paths
@@ -208,6 +213,7 @@ def test_a_folder_that_keeps_others_out_is_said_before_anything_starts() -> None
         assert caught.value.exit_code == Exit.DAEMON
 
 
+@pytest.mark.fault("S4")
 def test_an_unknown_name_starts_no_daemon() -> None:
     with directories():
         daemon = Daemon()
@@ -217,6 +223,7 @@ def test_an_unknown_name_starts_no_daemon() -> None:
 
 
 @pytest.mark.parametrize("told", ["Routing-Id", "Socket-Type", "Nothing"])
+@pytest.mark.fault("S4")
 def test_a_system_that_does_not_tell_who_connects_shares_nothing(
     told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

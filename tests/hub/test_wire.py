@@ -4,6 +4,7 @@ import asyncio
 import random
 import socket
 
+import pytest
 import zmq
 
 from engine_daemon.client import DaemonClient
@@ -72,6 +73,7 @@ class RawViewer:
         self.context.term()
 
 
+@pytest.mark.fault("S14")
 async def test_a_viewer_that_never_acknowledges_gets_its_window_and_no_more() -> None:
     with running_daemon("scripted:rate=0") as daemon:
         async with watching(daemon.paths, run_to=2000) as watch:
@@ -90,6 +92,7 @@ async def test_a_viewer_that_never_acknowledges_gets_its_window_and_no_more() ->
             viewer.close()
 
 
+@pytest.mark.fault("W1")
 async def test_garbage_on_the_socket_leaves_the_hub_serving() -> None:
     rng = random.Random(7)
     with running_daemon(SLOW) as daemon:
@@ -144,6 +147,7 @@ async def test_a_viewer_that_is_gone_is_forgotten() -> None:
                         break
 
 
+@pytest.mark.fault("W5")
 async def test_another_major_version_is_refused_in_words() -> None:
     with running_daemon() as daemon:
         viewer = RawViewer(daemon)
@@ -154,6 +158,7 @@ async def test_another_major_version_is_refused_in_words() -> None:
         viewer.close()
 
 
+@pytest.mark.fault("S14")
 async def test_more_than_200_commands_at_once_are_slowed_down() -> None:
     with running_daemon() as daemon:
         viewer = RawViewer(daemon)
@@ -167,6 +172,7 @@ async def test_more_than_200_commands_at_once_are_slowed_down() -> None:
         viewer.close()
 
 
+@pytest.mark.fault("S14")
 async def test_a_flood_of_long_reads_is_refused_and_hurts_nobody() -> None:
     """Of one viewer so many are taken as the specification says, the rest is `busy` at once; the
     tokens process goes on, and so does whoever else asks."""

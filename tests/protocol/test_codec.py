@@ -87,6 +87,7 @@ def test_another_magic_is_refused(magic: bytes) -> None:
     assert caught.value.code == "bad_frames"
 
 
+@pytest.mark.fault("W5")
 def test_another_major_is_named() -> None:
     _, header, body = seal(Unsub(session="X"))
     with pytest.raises(WireError, match=r"protocol 2\.7") as caught:
@@ -94,6 +95,7 @@ def test_another_major_is_named() -> None:
     assert caught.value.code == "version"
 
 
+@pytest.mark.fault("W5")
 def test_another_minor_is_no_matter() -> None:
     _, header, body = seal(Unsub(session="X"))
     assert open_envelope([b"LI" + bytes([MAJOR, 99]), header, body])[0].t == "unsub"
@@ -108,6 +110,7 @@ def test_a_long_header_is_too_big() -> None:
 
 
 @pytest.mark.parametrize("bomb", BOMBS, ids=range(len(BOMBS)))
+@pytest.mark.fault("W1")
 def test_bombs_in_every_place_are_refused(bomb: bytes) -> None:
     magic, _, body = seal(Unsub(session="X"))
     with pytest.raises(WireError):
@@ -150,6 +153,7 @@ frames = st.lists(st.binary(max_size=80), max_size=5)
 
 
 @given(frames)
+@pytest.mark.fault("W1")
 def test_random_frames_raise_nothing_else(parts: list[bytes]) -> None:
     with contextlib.suppress(WireError):
         open_envelope(parts)
@@ -161,6 +165,7 @@ def test_random_frames_raise_nothing_else(parts: list[bytes]) -> None:
     st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), max_size=4),
     st.integers(0, 10_000),
 )
+@pytest.mark.fault("W1")
 def test_mutated_bytes_raise_nothing_else(
     name: str, kind: type[Message], changes: list[tuple[int, int]], cut: int
 ) -> None:

@@ -88,6 +88,7 @@ def test_a_whole_log_is_read_frame_by_frame(tmp_path: Path) -> None:
     assert (holes, tail) == ([], Tail(len(RAW), 0, False))
 
 
+@pytest.mark.fault("R4")
 def test_cut_at_every_byte_gives_the_whole_frames_before_it(tmp_path: Path) -> None:
     path = tmp_path / "a.lir"
     path.write_bytes(RAW)
@@ -105,6 +106,7 @@ def test_cut_at_every_byte_gives_the_whole_frames_before_it(tmp_path: Path) -> N
         os.close(fd)
 
 
+@pytest.mark.fault("R5")
 def test_every_flipped_bit_costs_one_frame_and_is_reported(tmp_path: Path) -> None:
     rng = random.Random(1)
     for _ in range(500):
@@ -119,6 +121,7 @@ def test_every_flipped_bit_costs_one_frame_and_is_reported(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("fill", ["random", "zeros", "magics", "removed", "doubled"])
+@pytest.mark.fault("R5")
 def test_damaged_regions_lose_only_what_they_touch(tmp_path: Path, fill: str) -> None:
     rng = random.Random(fill)
     for _ in range(60):
@@ -179,6 +182,7 @@ def test_a_file_of_false_frames_is_given_up_in_time(tmp_path: Path) -> None:
     assert not tail.torn
 
 
+@pytest.mark.fault("R7")
 def test_holes_of_a_sparse_file_are_not_read(tmp_path: Path) -> None:
     path = tmp_path / "a.lir"
     path.write_bytes(RAW)

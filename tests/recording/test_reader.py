@@ -74,6 +74,7 @@ def test_one_without_an_end_is_open_also_when_it_was_closed_once(path: Path) -> 
         assert recording.state == "open"
 
 
+@pytest.mark.fault("R4")
 def test_cut_at_every_byte(path: Path) -> None:
     """R4: an exact prefix, and the state says so."""
     payloads = write_log(path, session([b"A"]))
@@ -95,6 +96,7 @@ def test_cut_at_every_byte(path: Path) -> None:
                 assert caught.value.exit_code == Exit.RECORDING
 
 
+@pytest.mark.fault("R5")
 def test_damage_is_listed_and_the_rest_is_read(path: Path) -> None:
     """R5: no altered event is ever given."""
     payloads = write_log(path, session([b"x"] * 9))
@@ -131,6 +133,7 @@ def test_a_lost_frame_0_is_damage(path: Path) -> None:
         assert len(recording.columns()) == 3
 
 
+@pytest.mark.fault("R7")
 def test_a_newer_format_is_refused_with_a_hint(path: Path) -> None:
     path.write_bytes(b"".join(framed([pack_event(opened(format=2)), b"\x81\xa1k\xa3New"])))
     with Recording.open(path) as recording:
@@ -148,6 +151,7 @@ def test_a_newer_frame_0_need_not_be_understood(path: Path) -> None:
         assert recording.state == "newer"
 
 
+@pytest.mark.fault("R7")
 def test_newer_kinds_and_keys_of_the_same_format_are_read(path: Path) -> None:
     payloads = packed(session())
     payloads.insert(6, b"\x81\xa1k\xa8Teleport")
@@ -169,6 +173,7 @@ def test_newer_kinds_and_keys_of_the_same_format_are_read(path: Path) -> None:
     ],
     ids=["empty", "pdf", "zeros", "magic", "json", "noise"],
 )
+@pytest.mark.fault("R7")
 def test_another_file_is_foreign(path: Path, raw: bytes) -> None:
     path.write_bytes(raw)
     with Recording.open(path) as recording:
@@ -183,12 +188,14 @@ def test_another_file_is_foreign(path: Path, raw: bytes) -> None:
     [packed(session())[1], b"\xc1", b"\x81\xa1k\xa6Opened"],
     ids=["another event", "no event", "no fields"],
 )
+@pytest.mark.fault("R7")
 def test_frames_of_another_tool_are_foreign(path: Path, first: bytes) -> None:
     path.write_bytes(b"".join(framed([first, b"x"])))
     with Recording.open(path) as recording:
         assert recording.state == "foreign"
 
 
+@pytest.mark.fault("R7")
 def test_what_is_no_file_is_foreign_and_nothing_hangs(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     for place in (tmp_path, tmp_path / "fifo", Path("/dev/zero")):
@@ -210,6 +217,7 @@ def test_an_unopenable_file_is_unreadable(tmp_path: Path) -> None:
     assert caught.value.exit_code == Exit.RECORDING
 
 
+@pytest.mark.fault("R7")
 def test_a_sparse_file_of_10_gb_is_nothing_to_fear(path: Path) -> None:
     """R7, with and without a recording at its beginning."""
     tracemalloc.start()
@@ -224,6 +232,7 @@ def test_a_sparse_file_of_10_gb_is_nothing_to_fear(path: Path) -> None:
         tracemalloc.stop()
 
 
+@pytest.mark.fault("R6")
 def test_following_sees_what_is_appended(path: Path) -> None:
     """R6: also while half a frame is there."""
     log = LogWriter.create(path, pack_event(opened()))

@@ -77,6 +77,7 @@ def check_flip(path: Path, rng: random.Random, log: list[bytes], frames: list[by
     return recording
 
 
+@pytest.mark.fault("R4")
 def test_cut_near_every_edge_and_here_and_there(tmp_path: Path) -> None:
     known: dict[int, object] = {}
     near = {end + off for end in ENDS for off in (-1, 0, 1, 4, 8, 19, 20, 21)}
@@ -85,12 +86,14 @@ def test_cut_near_every_edge_and_here_and_there(tmp_path: Path) -> None:
         check_cut(tmp_path / "a.lir", length, known)
 
 
+@pytest.mark.fault("R5")
 def test_bits_flipped_here_and_there(tmp_path: Path) -> None:
     rng = random.Random(4)
     for _ in range(60):
         check_flip(tmp_path / "a.lir", rng, LOG, FRAMES).close()
 
 
+@pytest.mark.fault("R5")
 def test_a_step_that_lost_an_event_is_left_out(tmp_path: Path) -> None:
     """Whatever is exported of a damaged recording is a line of the whole one."""
     lines = JsonLines()
@@ -103,6 +106,7 @@ def test_a_step_that_lost_an_event_is_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.fault("R4")
 def test_cut_at_every_byte(tmp_path: Path) -> None:
     known: dict[int, object] = {}
     for length in range(len(RAW) + 1):
@@ -110,6 +114,7 @@ def test_cut_at_every_byte(tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.fault("R5")
 def test_500_flips_with_every_exporter(tmp_path: Path) -> None:
     rng = random.Random(5)
     for turn in range(500):

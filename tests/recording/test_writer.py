@@ -192,6 +192,7 @@ def test_one_writer_at_a_time(path: Path, log: LogWriter) -> None:
     LogWriter.reopen(path).close()
 
 
+@pytest.mark.fault("R1")
 def test_a_short_write_is_taken_back(path: Path, log: LogWriter) -> None:
     log.append(b"one")
     before = path.read_bytes()
@@ -300,6 +301,7 @@ while True:
 
 
 @pytest.mark.parametrize("acknowledged", [1, 37, 400])
+@pytest.mark.fault("D1")
 def test_kill_9_loses_no_event_that_was_shown(path: Path, acknowledged: int) -> None:
     writer = subprocess.Popen(
         [sys.executable, "-c", WRITER_PROCESS, str(path), FIRST.hex()], stdout=subprocess.PIPE
@@ -346,6 +348,7 @@ print(count)
 
 
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="needs unshare")
+@pytest.mark.fault("R1")
 def test_a_full_disk_tears_no_frame_and_is_survived(tmp_path: Path) -> None:
     place = tmp_path / "small"
     place.mkdir()

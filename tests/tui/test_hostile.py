@@ -22,7 +22,7 @@ SEQUENCE = re.compile(
 )
 MOVES = re.compile(rb"\x1b\[[0-9;]*[Hm]")
 """Places and colours differ with the text; everything else must not."""
-SCENES = ("main", "dialogs", "small")
+SCENES = ("main", "dialogs", "people", "replay", "small")
 SPLIT = [
     b"\x1b",
     b"]52;c;",
@@ -84,6 +84,7 @@ def kinds(raw: bytes) -> set[bytes]:
 
 @pytest.mark.terminal
 @pytest.mark.parametrize("scene", SCENES)
+@pytest.mark.fault("T3", "S9")
 def test_hostile_tokens_add_no_sequence(scene: str, tmp_path: Path) -> None:
     plain = captured("plain", scene, tmp_path)
     hostile = captured("hostile", scene, tmp_path)

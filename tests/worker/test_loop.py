@@ -366,6 +366,7 @@ def test_leaves_promptly(worker: WorkerUnderTest, where: str, number: signal.Sig
 
 
 @pytest.mark.parametrize("where", ["start", "idle", "load", "run", "hang"])
+@pytest.mark.fault("D2")
 def test_dies_with_the_hub(worker: WorkerUnderTest, where: str) -> None:
     if where != "start":
         _bring_to(worker, where)
@@ -375,6 +376,7 @@ def test_dies_with_the_hub(worker: WorkerUnderTest, where: str) -> None:
 
 @pytest.mark.engine
 @pytest.mark.parametrize("after_s", [0.0, 0.7])
+@pytest.mark.fault("D2")
 def test_dies_with_the_hub_while_it_imports_torch(worker: WorkerUnderTest, after_s: float) -> None:
     if importlib.util.find_spec("torch") is None:
         pytest.skip("torch is not installed")

@@ -122,12 +122,14 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
 
 
 @pytest.mark.parametrize("name", DAMAGES)
+@pytest.mark.fault("S10", "S11")
 def test_what_a_folder_may_not_be(folder: Path, tmp_path: Path, name: str) -> None:
     damage, expected = DAMAGES[name]
     damage(folder)
     assert expected in refused(folder, tmp_path)
 
 
+@pytest.mark.fault("S10")
 def test_a_pickle_is_not_even_opened(folder: Path, tmp_path: Path) -> None:
     """The file would be a device nobody can read: opening it would fail in another way."""
     (folder / "model.safetensors").unlink()

@@ -1,0 +1,1 @@
+"""The fault and load matrix as tests, and the command that lists it."""

@@ -1,0 +1,54 @@
+"""Put on PYTHONPATH by a test, this is in every process of a daemon before anything of ours.
+
+`LLM_INSPECT_TEST_CLOCK`: a file with seconds that the wall clock is off by, read at each look.
+`LLM_INSPECT_TEST_AUDIT`: a file that gets a line for each audit event that a test wants to see.
+"""
+
+import os
+import sys
+import time
+
+_CLOCK = os.environ.get("LLM_INSPECT_TEST_CLOCK")
+_AUDIT = os.environ.get("LLM_INSPECT_TEST_AUDIT")
+
+
+def _shift_clock(path: str) -> None:
+    real_s, real_ns = time.time, time.time_ns
+
+    def shift() -> float:
+        try:
+            with open(path, encoding="utf-8") as file:
+                return float(file.read() or 0)
+        except (OSError, ValueError):
+            return 0.0
+
+    time.time = lambda: real_s() + shift()
+    time.time_ns = lambda: real_ns() + int(shift() * 1e9)
+
+
+def _audit(path: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    watched = (
+        *("pickle.find_class", "os.system", "os.exec", "os.posix_spawn", "ctypes.dlopen"),
+        *("subprocess.Popen", "socket.connect", "socket.getaddrinfo"),
+    )
+    role = " ".join(sys.orig_argv[-12:])
+
+    def hook(event: str, arguments: tuple[object, ...]) -> None:
+        if event == "exec":
+            where = getattr(arguments[0], "co_filename", "?")
+            line = "" if os.path.isabs(where) or where.startswith("<frozen") else f"exec {where}"
+        elif event == "open":
+            line = f"open {arguments[0]}"
+        else:
+            line = f"{event} {arguments!r:.300}" if event in watched else ""
+        if line:
+            os.write(descriptor, f"{os.getpid()} {line} [{role}]\n".encode("utf-8", "replace"))
+
+    sys.addaudithook(hook)
+
+
+if _CLOCK:
+    _shift_clock(_CLOCK)
+if _AUDIT:
+    _audit(_AUDIT)
