@@ -51,7 +51,8 @@ async def at_step_1(daemon: Daemon) -> AsyncIterator[Watch]:
         yield watch
 
 
-EVERY = [kind for kind in cmd.AnyCommand.__args__ if kind is not cmd.StopDaemon]
+HALTING = (cmd.StopDaemon, cmd.KillEngine)
+EVERY = [kind for kind in cmd.AnyCommand.__args__ if kind not in HALTING]
 
 
 def example(kind: Callable[[], cmd.AnyCommand]) -> cmd.AnyCommand:
@@ -62,7 +63,7 @@ def example(kind: Callable[[], cmd.AnyCommand]) -> cmd.AnyCommand:
 async def test_every_command_of_another_epoch_is_stale(daemon: Daemon) -> None:
     async with at_step_1(daemon) as watch:
         head = watch.columns.next
-        for kind in (*EVERY, cmd.StopDaemon):
+        for kind in (*EVERY, *HALTING):
             reply = await answer(watch, order(watch, example(kind), epoch=b"12345678"))
             assert (reply.status, reply.code) == ("rejected", "stale"), kind
         await _nothing_happened(watch, head)

@@ -22,7 +22,8 @@ from tui.view import View
 from tui.widgets.typed_ahead import TypedAhead
 
 _HINT = 'entropy>3 · p(eos)>0.5 · token=" Ku" · text~"x" · ms>3x · and or not'
-_NONE = "No breakpoint yet"
+_NONE = Content("No breakpoint yet")
+_PERIOD_S = 0.5
 
 
 class BreakpointsScreen(TypedAhead, Dialog[str | None]):
@@ -35,6 +36,7 @@ class BreakpointsScreen(TypedAhead, Dialog[str | None]):
         self._view = view
         self._control = control
         self._numbers: list[int] = []
+        self._rows: list[Content] | None = None
         self._removed: set[int] = set()
         self._looked_at: str | None = None
 
@@ -48,27 +50,33 @@ class BreakpointsScreen(TypedAhead, Dialog[str | None]):
             yield KeysBar(["breakpoints"])
 
     def on_mount(self) -> None:
-        """The line has the focus."""
+        """The line has the focus; the list goes on while one looks."""
         self._list()
         self.query_one(Input).focus()
+        self.set_interval(_PERIOD_S, self._list)
 
     def _list(self) -> None:
         columns = self._view.columns
-        self._numbers = [n for n in columns.conditions if n not in self._removed]
-        rows = [self._row(number) for number in self._numbers]
+        numbers = [n for n in columns.conditions if n not in self._removed]
+        rows = [self._row(number) for number in numbers]
+        if rows == self._rows:
+            return
         choices = self.query_one(OptionList)
+        at = choices.highlighted
+        chosen = None if at is None or at >= len(self._numbers) else self._numbers[at]
+        self._numbers, self._rows = numbers, rows
         choices.clear_options()
-        choices.add_options(rows or [Option(Content(_NONE), disabled=True)])
-        choices.highlighted = 0 if rows else None
+        choices.add_options(rows or [Option(_NONE, disabled=True)])
+        choices.highlighted = numbers.index(chosen) if chosen in numbers else 0 if rows else None
 
-    def _row(self, number: int) -> Option:
+    def _row(self, number: int) -> Content:
         columns = self._view.columns
         source = show_text(columns.conditions[number].source)
         hits = sum(fired == number for _, fired in columns.fired)
         note = f"  hit {hits}×" if hits else ""
         if number in columns.disabled:
             note = f"  off: {show_text(columns.disabled[number])}"
-        return Option(Content(f"{number:>3}  {source}{note}"))
+        return Content(f"{number:>3}  {source}{note}")
 
     def _say(self, words: str, *, wrong: bool) -> None:
         lines = [show_text(line) for line in words.split("\n")]

@@ -97,6 +97,15 @@ async def test_the_list_and_removal() -> None:
         await until(pilot, lambda: list(app.view.columns.conditions) == [1, 3])
 
 
+async def test_the_list_shows_what_comes_while_it_is_open() -> None:
+    async with screen() as (pilot, app, source):
+        await pilot.press("b")
+        await until(pilot, lambda: isinstance(app.screen, BreakpointsScreen))
+        assert listed(app) == ["No breakpoint yet"]
+        await source.command(AddCondition(source="rank>5"), app.view.session)
+        await until(pilot, lambda: any("rank>5" in row for row in listed(app)))
+
+
 async def test_hostile_conditions_cannot_steer_the_screen() -> None:
     story = paused()
     story.add(ConditionAdded(t_ns=1, wall_ns=1, number=1, source="[b]\x1b[31m\u202e"))
