@@ -110,6 +110,8 @@ class Orders:
                 self._engine.check_weights()
                 return None, 0
             case cmd.Reopen(session=name):
+                if (closed := self._store.get(name)) is None or not closed.open:
+                    self._leases.forget(name)  # whose it was before it was closed
                 again = reopen(self._store, seats, name, viewer.who, message.cmd).id
                 with contextlib.suppress(Rejected):  # open already, and somebody has its lease
                     self._leases.check(again, viewer.id, 0)
