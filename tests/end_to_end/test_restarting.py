@@ -46,8 +46,8 @@ def test_open_and_the_screen_do_so_too(place: Place) -> None:
     session = place.run(*run, "Hello").lines[-1]["session"]
     # The daemon of that run is leaving, or has just left.
     assert session in place.run("open", session, *SCRIPTED).out.decode()
-    place.run("close", session)
-    place.run("daemon", "stop")
+    # Either that one was still there, and leaves now, or another was started, which stays.
+    place.run("daemon", "stop", code=None)
     place.run(*run, "Hello again")
     with place.terminal(*SCRIPTED, "--idle-exit", "0", "Once more") as screen:
         screen.until("PAUSED")
