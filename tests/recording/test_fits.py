@@ -1,7 +1,9 @@
 """Fits against known curves and against numbers worked out by hand."""
 
 import math
+import random
 import statistics
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -66,3 +68,41 @@ def test_the_error_of_a_slope_is_that_of_the_textbook() -> None:
     assert fit.slope_error == pytest.approx(math.sqrt(left / 18 / spread))
     assert fit.mean == pytest.approx(statistics.fmean(ys))
     assert LineFit().slope_error is None
+
+
+def test_a_drift_that_lasts_is_no_growth() -> None:
+    """Times that wander, as on a machine that others use, lean one way over a few steps: with the
+    textbook's error a slope of nothing is denied far too often."""
+    generator = random.Random(3)
+    textbook = ours = 0
+    for _ in range(200):
+        fit, wander, ys = LineFit(), 0.0, []
+        for x in range(60):
+            wander = 0.8 * wander + generator.gauss(0, 1)
+            ys.append(60 + wander)
+            fit.add(x, ys[-1])
+        slope, error = fit.slope, fit.slope_error
+        assert slope is not None
+        assert error is not None
+        plain, constant = statistics.linear_regression(range(60), ys)
+        left = sum((y - constant - plain * x) ** 2 for x, y in enumerate(ys))
+        textbook += abs(slope) > 3 * math.sqrt(left / 58 / (60 * (60**2 - 1) / 12))
+        ours += abs(slope) > 3 * error
+    assert textbook > 30
+    assert ours < 10
+
+
+def test_likeness_is_that_of_neighbours_left_over() -> None:
+    xs = [8.0 + k for k in range(40)]
+    ys = [20 + 0.1 * x + math.sin(x * 0.9) for x in xs]
+    fit = LineFit()
+    for x, y in zip(xs, ys, strict=True):
+        fit.add(x, y)
+    slope, constant = statistics.linear_regression(xs, ys)
+    over = [y - constant - slope * x for x, y in zip(xs, ys, strict=True)]
+    left = sum(e * e for e in over)
+    alike = sum(a * b for a, b in pairwise(over)) / left
+    alike += (2 + 4 * alike) / 40
+    spread = sum((x - statistics.fmean(xs)) ** 2 for x in xs)
+    error = math.sqrt((1 + alike) / (1 - alike) * left / 38 / spread)
+    assert fit.slope_error == pytest.approx(error, rel=1e-6)

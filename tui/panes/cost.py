@@ -35,7 +35,7 @@ _LOST: Final = int(Flag.LOST)
 _READ_MORE: Final = int(Flag.PREFILL | Flag.RESTORED)
 _AFTER_PAUSE: Final = int(Flag.AFTER_PAUSE)
 """Bits as plain ints: an enum's `&` costs a microsecond, here for every step."""
-_CLEARLY: Final = 2.0
+_CLEARLY: Final = 3.0
 """Standard errors from which on a slope is one."""
 _LEAST_ROWS: Final = 8
 """Rows from which on there is room for a second caption."""
@@ -205,7 +205,8 @@ class CostPane(Pane):
         slope, error, constant = self._fit.slope, self._fit.slope_error, self._fit.constant
         if slope is None or error is None or constant is None:
             return []
-        grows = f"growing {slope * 1000:+.2f} ± {error * 1000:.2f} µs a token"
+        digits = 2 if error <= 0 else min(max(1 - math.floor(math.log10(error * 1000)), 0), 2)
+        grows = f"growing {slope * 1000:+.{digits}f} ± {error * 1000:.{digits}f} µs a token"
         if abs(slope) < _CLEARLY * error:
             constant, grows = self._fit.mean, "no growth to be told from the scatter"
         words = f"derived: constant {millis(max(constant, 0.0))}, {grows}"
