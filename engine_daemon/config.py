@@ -4,7 +4,6 @@ nothing."""
 import contextlib
 import math
 import os
-import tomllib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, cast
@@ -14,6 +13,7 @@ import msgspec
 from engine_daemon import options as check
 from engine_daemon.errors import InspectError
 from engine_daemon.nearest import suggestion
+from engine_daemon.outside import parse_toml
 from engine_daemon.paths import Paths, check_name, paths_for, read_regular
 from engine_daemon.protocol.worker import EngineOptions
 from engine_daemon.settings import KEYS, SECTIONS
@@ -57,7 +57,10 @@ class DaemonOptions(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def read(cls, path: Path) -> "DaemonOptions":
         """The options last saved; OSError or msgspec.ValidationError when there are none."""
-        return msgspec.json.decode(read_regular(path), type=cls)
+        try:
+            return msgspec.json.decode(read_regular(path), type=cls)
+        except RecursionError:
+            raise msgspec.DecodeError("it is nested too deeply") from None
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -178,7 +181,7 @@ def read_config(folder: Path, faults: list[InspectError] | None = None) -> Confi
 
 def _parse(path: Path) -> dict[str, object]:
     try:
-        return tomllib.loads(read_regular(path).decode())
+        return parse_toml(read_regular(path).decode())
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:

@@ -3,7 +3,9 @@
 Knows nothing of sockets, models or screens.
 """
 
+import re
 from enum import IntEnum
+from typing import Final
 
 
 class Exit(IntEnum):
@@ -20,6 +22,14 @@ class Exit(IntEnum):
     INTERRUPTED = 130
     HUNG_UP = 129
     TERMINATED = 143
+
+
+_ENDLESS: Final = re.compile(r"\S{200,}")
+"""A word that fills a screen: what somebody gave and is told of."""
+
+
+def _cut(word: re.Match[str]) -> str:
+    return f"{word[0][:100]}…{word[0][-40:]}"
 
 
 class InspectError(Exception):
@@ -47,4 +57,5 @@ class InspectError(Exception):
 
     def lines(self) -> str:
         """The one or two lines for stderr."""
-        return f"{self.message}\n{self.hint}" if self.hint else self.message
+        lines = f"{self.message}\n{self.hint}" if self.hint else self.message
+        return _ENDLESS.sub(_cut, lines)

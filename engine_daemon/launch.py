@@ -52,7 +52,17 @@ def start_daemon(
     except OSError as error:
         raise unusable(error) from None
     if wait == "ready":
-        asyncio.run(wait_ready(paths, on_state))
+        try:
+            asyncio.run(wait_ready(paths, on_state))
+        except InspectError as error:
+            if error.code != "no_daemon" or is_running(paths):
+                raise
+            raise InspectError(
+                f"the daemon {paths.name} ended while it was starting",
+                f"See {paths.log}",
+                exit_code=Exit.DAEMON,
+                code="no_daemon",
+            ) from None
 
 
 @contextlib.contextmanager

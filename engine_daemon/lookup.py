@@ -4,13 +4,13 @@ Reads files; opens no socket.
 """
 
 import fcntl
-import json
 import os
 import stat
 from pathlib import Path
 from typing import Any
 
 from engine_daemon.errors import Exit, InspectError
+from engine_daemon.outside import parse_json
 from engine_daemon.paths import Paths, name_option, read_regular
 
 
@@ -34,7 +34,7 @@ def read_connection(paths: Paths) -> dict[str, Any]:
     found: dict[str, Any] | None = None
     why: str | None = "it is garbled"
     try:
-        found = json.loads(read_regular(paths.connection))
+        found = parse_json(read_regular(paths.connection))
     except OSError as error:
         why = error.strerror
     except ValueError:
@@ -108,9 +108,10 @@ def process_state(pid: int) -> str:
 
 def no_answer(name: str) -> InspectError:
     """The error for a daemon that is there and says nothing."""
+    here = "/" not in name  # else it is somebody else's, or on another machine
     return InspectError(
         f"the daemon {name} does not answer",
-        f"llm-inspect daemon restart{name_option(name)}",
+        f"llm-inspect daemon restart{name_option(name)}" if here else "Have it restarted there",
         exit_code=Exit.DAEMON,
         code="no_answer",
     )

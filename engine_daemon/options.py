@@ -20,6 +20,8 @@ NEVER: Final = math.inf
 """`--idle-exit never`."""
 COUNT: Final = 2**31
 """No count of positions, steps or candidates is larger."""
+LARGEST: Final = 2**63 - 1
+"""What every message can carry."""
 MOST_RANKS: Final = 64
 WHO_CHARS: Final = 64
 """Of a name shown to others."""
@@ -35,7 +37,7 @@ SAMPLER_RANGES: Final = {
 """Least and most of what is divided by or taken off a logit: beyond, float32 holds no number."""
 
 
-def whole(least: int, most: int | None = None) -> Callable[[str], int]:
+def whole(least: int, most: int = LARGEST) -> Callable[[str], int]:
     """A check for whole numbers from `least` to `most`."""
 
     def check(text: str) -> int:
@@ -44,7 +46,7 @@ def whole(least: int, most: int | None = None) -> Callable[[str], int]:
         value = int(text)
         if value < least:
             raise ValueError(f"must be at least {least}, not {text}")
-        if most is not None and value > most:
+        if value > most:
             raise ValueError(f"must be at most {most}, not {text}")
         return value
 

@@ -168,6 +168,10 @@ def paths_for(
     )
 
 
+WHERE: Final = "NAME, USER/NAME, ssh://[user@]host[:port][/NAME] or ipc://PATH"
+"""What `attach` understands."""
+
+
 def foreign(where: str) -> Paths:
     """Somebody else's daemon: `user/NAME`, or `ipc://PATH` of its socket. Everything but the
     socket is one's own. InspectError for a user or name that cannot be."""
@@ -175,11 +179,13 @@ def foreign(where: str) -> Paths:
     if where.startswith("ipc://"):
         return replace(own, name=where, endpoint=where)
     user, _, name = where.partition("/")
+    if not user or ":" in user or "/" in name:
+        raise InspectError(f"{where!r} is no place to attach to", f"attach takes {WHERE}")
     try:
         uid = pwd.getpwnam(user).pw_uid
     except KeyError:
         raise InspectError(
-            f"there is no user {user!r} on this machine", "attach takes NAME or USER/NAME"
+            f"there is no user {user!r} on this machine", f"attach takes {WHERE}"
         ) from None
     socket = Path(f"/tmp/llmi-{uid}") / short_hash(check_name(name)) / "v.sock"
     return replace(own, name=where, endpoint=f"ipc://{socket}")

@@ -190,3 +190,26 @@ def test_options_survive_their_file(tmp_path: Path) -> None:
     path.write_text("{", "utf-8")
     with pytest.raises(msgspec.MsgspecError):
         DaemonOptions.read(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a = " + "[" * 5000 + "]" * 5000, "nested too deeply"),
+        ("[daemon.q]\nspool_bytes = " + "9" * 5000, "a number in it is too long"),
+        ("[daemon.q]\nrows_bytes = 99999999999999999999", "must be at most 9223372036854775807"),
+        ("[daemon.q]\ncache_bytes = 99999999999999999999", "must be at most 9223372036854775807"),
+    ],
+)
+def test_more_than_can_be_read(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(InspectError, match=words):
+        read_config(written(tmp_path, text))
+    faults: list[InspectError] = []
+    assert read_config(written(tmp_path, text), faults).state is None
+    assert words in faults[0].message
+
+
+def test_options_that_are_nested_without_end_are_none(tmp_path: Path) -> None:
+    (tmp_path / "options.json").write_text('{"x": ' + "[" * 100_000)
+    with pytest.raises(msgspec.MsgspecError):
+        DaemonOptions.read(tmp_path / "options.json")

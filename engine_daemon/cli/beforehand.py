@@ -3,7 +3,6 @@
 Reads configuration files of models; loads nothing and asks nobody.
 """
 
-import json
 from pathlib import Path
 
 import msgspec
@@ -11,6 +10,7 @@ import msgspec
 from engine_daemon.config import DaemonOptions
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.model_store import DEMO_NAME, cached_models, find_cached
+from engine_daemon.outside import parse_json
 from engine_daemon.paths import Paths, name_option, read_regular
 from engine_daemon.protocol.worker import EngineOptions
 from engine_daemon.shares import why_not
@@ -54,7 +54,7 @@ def _folder(engine: EngineOptions) -> Path | None:
 def _config(folder: Path) -> dict[str, object]:
     """The text part of its configuration. Raises InspectError (exit 3)."""
     try:
-        found = json.loads(read_regular(folder / "config.json"))
+        found = parse_json(read_regular(folder / "config.json"))
     except (OSError, ValueError):
         raise _refused(
             f"{folder} has no config.json that can be read", "It is no model folder"

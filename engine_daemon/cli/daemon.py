@@ -40,6 +40,7 @@ from engine_daemon.config import DaemonOptions
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.launch import stop_daemon, wait_ready
 from engine_daemon.lookup import endpoint_of, is_running, no_daemon, read_connection
+from engine_daemon.outside import parse_json
 from engine_daemon.paths import foreign, read_regular, runtime_base
 from engine_daemon.protocol.codec import VERSION
 from engine_daemon.protocol.reads import AskStacks
@@ -265,7 +266,7 @@ def _running() -> Iterator[dict[str, object]]:
     config = lenient_config()
     for folder in _folders(runtime_base(config.runtime)):
         try:
-            name = str(json.loads(read_regular(folder / "conn.json"))["name"])
+            name = str(parse_json(read_regular(folder / "conn.json"))["name"])
             yield read_connection(config.paths(name))
         except (OSError, ValueError, KeyError, TypeError, InspectError):
             continue

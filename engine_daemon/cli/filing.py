@@ -172,6 +172,8 @@ def remove(arguments: list[str], given: Given) -> int:
 
 def _find(target: Target, wanted: str) -> Row:
     """The session or recording with this id, title, or unique beginning of an id."""
+    if not wanted:
+        raise InspectError("SESSION is empty", "Give its id, its title, or a beginning of its id")
     rows = rows_of(target)
     found = [row for row in rows if wanted in (row.session, row.title)]
     found = found or [row for row in rows if row.session.startswith(wanted.upper())]

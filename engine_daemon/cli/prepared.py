@@ -7,10 +7,12 @@ import json
 from typing import Final
 
 from engine_daemon.errors import InspectError
+from engine_daemon.outside import parse_json
 from engine_daemon.protocol.packing import pack_ints
 from engine_daemon.protocol.values import ChatMessage
 
 _U32: Final = 2**32
+_SHORTER: Final = "Write it plainer, or shorter"
 _IDS_HINT: Final = "Write [1, 2, 3], or numbers with white space between them"
 _MESSAGES_HINT: Final = 'Write [{"role": "user", "content": "…"}, …]'
 
@@ -47,10 +49,13 @@ def _json_list(words: str, origin: str) -> list[object]:
 
 def _json(words: str, origin: str) -> object:
     try:
-        found: object = json.loads(words)
-    except (ValueError, RecursionError) as error:
-        where = f" (line {error.lineno})" if isinstance(error, json.JSONDecodeError) else ""
-        raise InspectError(f"{origin} is no JSON{where}", "Check it with a JSON tool") from None
+        found: object = parse_json(words)
+    except json.JSONDecodeError as error:
+        raise InspectError(
+            f"{origin} is no JSON (line {error.lineno})", "Check it with a JSON tool"
+        ) from None
+    except ValueError as error:
+        raise InspectError(f"{origin} cannot be read: {error}", _SHORTER) from None
     return found
 
 
@@ -70,7 +75,13 @@ def _message(entry: object, where: str) -> ChatMessage:
     extra = sorted(set(map(str, entry)) - {"role", "content"})
     if extra:
         raise InspectError(f"{where}: {extra[0]!r} is not supported", "Only role and content are")
-    return ChatMessage(role=entry["role"], content=_content(entry.get("content"), where))
+    try:
+        entry["role"].encode()
+        return ChatMessage(role=entry["role"], content=_content(entry.get("content"), where))
+    except UnicodeEncodeError:
+        raise InspectError(
+            f"{where} holds half a surrogate pair", "Write the character itself, or both halves"
+        ) from None
 
 
 def _content(content: object, where: str) -> bytes:

@@ -37,6 +37,8 @@ def find_recording(name: str, given: Given) -> Path:
 
     Of what is neither the path is given as it is.
     """
+    if not name:
+        raise InspectError("FILE is empty", "Give a .lir file, or the id of a session")
     path = Path(name)
     if path.exists() or "/" in name or not name.isalnum():
         return path

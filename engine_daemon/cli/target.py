@@ -28,7 +28,7 @@ from engine_daemon.launch import start_daemon
 from engine_daemon.lookup import is_running, no_daemon, read_connection
 from engine_daemon.mending import Tunnel
 from engine_daemon.options import duration_text
-from engine_daemon.paths import DEFAULT_NAME, Paths, foreign, name_option, paths_for
+from engine_daemon.paths import DEFAULT_NAME, WHERE, Paths, foreign, name_option, paths_for
 from engine_daemon.protocol.state import EngineState, State
 from engine_daemon.protocol.worker import EngineOptions
 
@@ -91,6 +91,8 @@ def lenient_config() -> Config:
 def attach_target(arguments: list[str], given: Given) -> Target:
     """The daemon that `attach WHERE` means, on this machine."""
     where = arguments[0] if arguments else None
+    if where == "":
+        raise InspectError("WHERE is empty", f"attach takes {WHERE}")
     if where is not None and ("/" in where or ":" in where):
         if given.name is not None:
             raise InspectError(f"two daemons are named: {where} and {given.name}")

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from engine_daemon.doctor.folders import configured
 from engine_daemon.doctor.row import Row, fail, ok, warn
 from engine_daemon.errors import InspectError
 from engine_daemon.lookup import is_running, read_connection
+from engine_daemon.outside import parse_json
 from engine_daemon.paths import Paths, is_let_through, name_option, read_regular, runtime_base
 from engine_daemon.protocol.state import State
 
@@ -42,7 +42,7 @@ def _known(base: Path, config: Config) -> Iterator[Paths]:
     with contextlib.suppress(OSError):
         for folder in sorted(base.iterdir()):
             try:
-                name = str(json.loads(read_regular(folder / "conn.json"))["name"])
+                name = str(parse_json(read_regular(folder / "conn.json"))["name"])
                 yield config.paths(name)
             except (OSError, ValueError, KeyError, TypeError, InspectError):
                 continue

@@ -1,6 +1,5 @@
 """What a model could run on: asked of torch in a process of its own, and of `nvidia-smi`."""
 
-import json
 import os
 import shutil
 import subprocess
@@ -10,6 +9,7 @@ from typing import Any, Final
 
 from engine_daemon.doctor.row import Row, fail, ok, size, warn
 from engine_daemon.doctor.versions import engine_installed
+from engine_daemon.outside import parse_json
 
 TORCH_S: Final = 120.0
 """A first import of torch from a slow disk takes long."""
@@ -77,7 +77,7 @@ def _torch(cards: bool) -> Iterator[Row]:
             "torch", f"cannot be imported: {why}", "Install it again: pip install '.[engine]'"
         )
         return
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    found: dict[str, Any] = parse_json(done.stdout.splitlines()[-1])
     if not found["cuda"]:
         threads = f"{found['threads']} of {os.cpu_count()} cores"
         says = f"{found['torch']}: CPU only, {threads}"

@@ -18,6 +18,7 @@ _WHERE: Final = re.compile(
 )
 _USER: Final = re.compile(r"[\w.+=@][\w.+=@-]*")
 _HOST: Final = re.compile(r"[\w.][\w.-]*")
+_PORT: Final = re.compile(r"0{0,4}[1-9][0-9]{0,4}")
 _ADDRESS: Final = re.compile(r"[0-9A-Fa-f:.]+(?:%\w+)?")
 
 
@@ -61,7 +62,7 @@ def parse_remote(where: str) -> Remote:
     good = _ADDRESS if host.startswith("[") else _HOST
     if not good.fullmatch(bare) or (user is not None and not _USER.fullmatch(user)):
         raise _no_place(where)
-    if port is not None and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+    if port is not None and not (_PORT.fullmatch(port) and int(port) < 65536):
         raise InspectError(f"{where!r} has no port that can be", "Write ssh://HOST:PORT, 1-65535")
     return Remote(bare, user, None if port is None else int(port), check_name(name or DEFAULT_NAME))
 

@@ -3,7 +3,6 @@
 Plain functions on texts; nothing is run here.
 """
 
-import json
 import re
 import shlex
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from engine_daemon.errors import Exit, InspectError
+from engine_daemon.outside import parse_json
 from engine_daemon.paths import DEFAULT_NAME
 from engine_daemon.remote.address import Remote
 
@@ -99,7 +99,7 @@ def _object(lines: Sequence[str]) -> dict[str, object] | None:
     for line in lines:
         if line.startswith("{"):
             try:
-                found = json.loads(line)
+                found = parse_json(line)
             except ValueError:
                 continue
             return found if isinstance(found, dict) else None

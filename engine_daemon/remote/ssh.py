@@ -277,8 +277,8 @@ class Ssh:
             return refused(f"the link to {self._remote.login} was lost", "Try again", "link_lost")
         if not self._greeted:
             return refused(
-                f"the ssh server on {host} forwards no Unix sockets",
-                "It needs AllowStreamLocalForwarding yes in sshd_config: ask who runs it",
+                f"the ssh server on {host} forwards no Unix sockets, or the daemon has just ended",
+                "Try again; else it needs AllowStreamLocalForwarding yes in its sshd_config",
                 "forbidden",
             )
         return refused(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from engine_daemon.errors import Exit, InspectError
+from engine_daemon.outside import parse_json
 from engine_daemon.protocol.values import WeightsFile
 
 _HEADER_LIMIT: Final = 100_000_000
@@ -102,7 +103,7 @@ def _check_numbers(folder: Path, shards: list[ShardHeader]) -> None:
     for shard in shards:
         if not any(f'"{dtype}"'.encode() in shard.raw for dtype in _WHOLE):
             continue
-        for name, entry in json.loads(shard.raw).items():
+        for name, entry in parse_json(shard.raw).items():
             if name.endswith(".weight") and entry["dtype"] in _WHOLE:
                 refuse(
                     f"{folder} stores {name} as {entry['dtype']} and its config.json names no "
@@ -139,7 +140,7 @@ def check_config(config: dict[str, object], where: str) -> dict[str, object]:
 
 def _json(path: Path, missing: str) -> dict[str, object]:
     try:
-        content = json.loads(path.read_bytes())
+        content = parse_json(path.read_bytes())
     except FileNotFoundError:
         refuse(f"{path.parent} holds {missing} ({path.name})", "Give a folder with a whole model")
     except (OSError, ValueError) as error:
@@ -200,7 +201,7 @@ def read_header(path: Path) -> ShardHeader:
             if not 2 <= length <= min(_HEADER_LIMIT, size - 8):
                 _broken(path, f"{size} bytes with a header of {length}")
             raw = file.read(length)
-            header = json.loads(raw)
+            header = parse_json(raw)
     except (OSError, ValueError) as error:
         _broken(path, str(error))
     if not isinstance(header, dict):

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.model_store import MANIFEST, models_folder
+from engine_daemon.outside import parse_json
 from engine_daemon.worker.backends.base import ProgressFn
 from engine_daemon.worker.building import build_once, check_room
 from engine_daemon.worker.checkpoint import refuse
@@ -169,9 +170,9 @@ def converted_note(folder: Path) -> list[str]:
     source = ""
     types: dict[str, int] = {}
     with suppress(FileNotFoundError, KeyError, ValueError, TypeError):
-        made = json.loads((folder / MANIFEST).read_bytes())
+        made = parse_json((folder / MANIFEST).read_bytes())
         source = str(made["name"]).rpartition(" ")[2]
-        types = json.loads((folder / _TYPES).read_bytes())
+        types = parse_json((folder / _TYPES).read_bytes())
     if not source.endswith(".gguf"):
         return []
     blocks = [name for name in types if name not in _FLOATS]

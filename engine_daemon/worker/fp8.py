@@ -3,13 +3,13 @@
 Knows safetensors headers, quantisation settings and whether there are kernels; loads no model.
 """
 
-import json
 import logging
 import math
 from typing import Any, Final
 
 import torch
 
+from engine_daemon.outside import parse_json
 from engine_daemon.worker.checkpoint import Checkpoint, refuse
 
 _SCALE: Final = "weight_scale_inv"
@@ -37,7 +37,7 @@ def shapes_in(checkpoint: Checkpoint) -> Shapes:
     """Every tensor of the weights files."""
     found: Shapes = {}
     for shard in checkpoint.shards:
-        header = json.loads(shard.raw)
+        header = parse_json(shard.raw)
         header.pop("__metadata__", None)
         found |= {name: (entry["dtype"], entry["shape"]) for name, entry in header.items()}
     return found

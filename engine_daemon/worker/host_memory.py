@@ -3,7 +3,6 @@
 Reads /proc and the limits of control groups; knows no devices beside the CPU, and no torch.
 """
 
-import json
 import os
 import pwd
 import re
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from engine_daemon.characters import Visible, undecodable
+from engine_daemon.outside import parse_json
 from engine_daemon.paths import read_regular
 
 _NO_LIMIT: Final = 1 << 60
@@ -173,7 +173,7 @@ def _daemon(words: list[str]) -> str:
     at = words.index("--socket") + 1 if "--socket" in words else 0
     folder = Path(words[at]).parent if 0 < at < len(words) else Path()
     try:
-        return f"daemon {json.loads(read_regular(folder / 'conn.json'))['name']}"
+        return f"daemon {parse_json(read_regular(folder / 'conn.json'))['name']}"
     except (OSError, ValueError, KeyError, TypeError):
         return "a daemon"
 

@@ -4,7 +4,6 @@ Looks at what a repository holds before it downloads it. Knows nothing of loadin
 """
 
 import errno
-import json
 import os
 import re
 from collections.abc import Iterable
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.model_store import hub_folder, looks_loadable
+from engine_daemon.outside import parse_json
 from engine_daemon.worker.backends.base import ProgressFn
 from engine_daemon.worker.checkpoint import check_config, check_folder, refuse
 from engine_daemon.worker.watching import watch
@@ -107,7 +107,7 @@ def _plan(api: "HfApi", name: str, revision: str | None) -> int:
         cache_dir=str(hub_folder()),
         etag_timeout=_ANSWER_S,
     )
-    check_config(json.loads(Path(config).read_bytes()), name)
+    check_config(parse_json(Path(config).read_bytes()), name)
     return sum(size for file, size in sizes.items() if _is_wanted(file))
 
 

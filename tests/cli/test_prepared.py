@@ -33,6 +33,8 @@ def test_ids(text: bytes) -> None:
         (b"[]", "no token id"),
         (b"[1", "no JSON"),
         (b"[[1]]", "entry 1"),
+        (b"[" + b"9" * 5000 + b"]", "a number in it is too long"),
+        (b"[" * 100_000, "nested too deeply"),
     ],
 )
 def test_ids_that_are_none(text: bytes, words: str) -> None:
@@ -131,3 +133,8 @@ def test_a_wrong_condition_has_its_picture() -> None:
 def test_a_time_limit_is_longer_than_nothing(text: str) -> None:
     with pytest.raises(InspectError, match="--timeout"):
         parse(["run", "x", f"--timeout={text}"])
+
+
+def test_half_a_surrogate_pair_is_no_role() -> None:
+    with pytest.raises(InspectError, match="message 1 holds half a surrogate pair"):
+        read_messages(rb'[{"role": "\ud800", "content": "x"}]', "f")

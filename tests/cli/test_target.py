@@ -74,6 +74,14 @@ def test_limits_belong_to_the_session_unless_a_daemon_is_started() -> None:
         assert target_of(given, starts_daemon=True).asked.max_context == 64
 
 
+@pytest.mark.parametrize("where", ["", "SSH://box", "tcp://box:1", "a/b/c", "/x"])
+def test_no_place_to_attach_to(where: str) -> None:
+    with pytest.raises(InspectError) as caught:
+        attach_target([where], Given())
+    assert caught.value.exit_code == 2
+    assert "ssh://" in caught.value.hint
+
+
 def test_where_to_attach() -> None:
     with directories():
         assert attach_target(["big"], Given()).paths.name == "big"

@@ -288,18 +288,6 @@ async def test_a_step_on_a_free_lease_takes_it_and_leaving_gives_it_back(daemon:
         await first.standing(2)
 
 
-async def test_who_had_a_session_before_it_was_closed_has_it_no_more(daemon: Daemon) -> None:
-    """At once, not when the hub next looks: whoever opens it again commands it."""
-    async with watching(daemon.paths) as first:
-        await first.standing(0)
-        await first.client.command(cmd.Close(), first.session)
-        async with DaemonClient(daemon.paths, who="second@box", reconnect=False) as again:
-            reply = await again.command(cmd.Reopen(session=first.session))
-            assert reply.lease_no == 2
-            assert again.holds(first.session)
-        await first.until(lambda _: holder(first) is None)
-
-
 async def test_a_refused_command_takes_no_lease(daemon: Daemon) -> None:
     async with watching(daemon.paths) as first:
         await first.standing(0)

@@ -233,3 +233,15 @@ async def test_a_private_session_leaves_no_file_once_it_is_closed() -> None:
                 await late.until(lambda c: c.closed)
         assert list(daemon.paths.recordings.iterdir()) == []
         daemon.stop()
+
+
+async def test_who_had_a_session_before_it_was_closed_has_it_no_more() -> None:
+    """At once, not when the hub next looks: whoever opens it again commands it."""
+    with running_daemon(SLOW) as daemon:
+        async with watching(daemon.paths) as first:
+            await first.standing(0)
+            await first.client.command(cmd.Close(), first.session)
+            async with DaemonClient(daemon.paths, who="second@box", reconnect=False) as again:
+                reply = await again.command(cmd.Reopen(session=first.session))
+                assert reply.lease_no == 2
+                assert again.holds(first.session)

@@ -44,6 +44,7 @@ def test_places(where: str, remote: Remote) -> None:
         "ssh://@box",
         "ssh://box:0",
         "ssh://box:65536",
+        "ssh://box:" + "9" * 5000,
         "ssh://box:ssh",
         "ssh://box:-1",
         "ssh://box:²",

@@ -100,6 +100,7 @@ def test_the_socket() -> None:
         (told(0, '{"socket": "/tmp/a b"}'), "too old", "Install"),
         (told(0, '{"socket": "/tmp/x:/etc/y"}'), "too old", "Install"),
         (told(0, "[]"), "too old", "Install"),
+        (told(0, '{"a":' + "[" * 200_000), "too old", "Install"),
         (told(4, "llm-inspect: it is stuck"), "does not answer: it is stuck", "doctor"),
         (told(1), "does not answer: exit 1", "doctor"),
     ],
