@@ -13,6 +13,8 @@ from engine_daemon.protocol.commands import Pause
 
 QUIET_S: Final = 0.25
 """A pause that finds the session standing leaves no event: so long is waited for one."""
+PATIENCE_S: Final = 10.0
+"""So long a step under way is waited for; who sent SIGTERM sends SIGKILL some time after."""
 
 
 class Leave:
@@ -45,14 +47,16 @@ class Leave:
             await self._client.command(Pause(), self._session)
         self._answered = asyncio.get_running_loop().time()
 
-    def pointless(self, status: str, has_engine: bool) -> bool:
-        """No `Stopped` will follow: it stands already, or its model is still loading."""
+    def pointless(self, status: str, has_engine: bool, stuck: bool) -> bool:
+        """No `Stopped` will follow soon: it stands already, its model is still loading, or the
+        engine does not move. Whoever wants to leave leaves then; the pause stays asked for."""
         if self._answered is None:
             return False
-        if status == "waiting" and not has_engine:
+        if stuck or (status == "waiting" and not has_engine):
             return True
-        quiet = asyncio.get_running_loop().time() - self._answered > QUIET_S
-        return quiet and not self.pause_logged and status != "running"
+        waited = asyncio.get_running_loop().time() - self._answered
+        quiet = waited > QUIET_S and not self.pause_logged and status != "running"
+        return quiet or waited > PATIENCE_S
 
     async def forget(self) -> None:
         """Leave no task behind."""

@@ -168,7 +168,9 @@ class Run:
                     pass
         await self._let_go()
         over = self._done or self._closed or self._left
-        if not over and self._leave.pointless(self._lines.columns.status, self._has_engine):
+        if not over and self._leave.pointless(
+            self._lines.columns.status, self._has_engine, self._stuck
+        ):
             self._go()
         try:
             await self._printer.flush()

@@ -171,6 +171,21 @@ def test_termination_is_an_interrupt(place: Place, number: signal.Signals, code:
     assert place.session(session)["status"] == "paused"
 
 
+def test_a_run_leaves_an_engine_that_does_not_move(place: Place) -> None:
+    """The pause stays asked for: the session pauses when the engine wakes."""
+    run = place.start("run", *SLOW, "--json", "Hello")
+    session = run.until("step", 1)["session"]
+    engine = place.status()["engine"]["pid"]
+    os.kill(engine, signal.SIGSTOP)
+    try:
+        run.said("the run waits")
+        run.send(signal.SIGTERM)
+        assert f"llm-inspect attach --session {session}" in run.finish(143).err
+    finally:
+        os.kill(engine, signal.SIGCONT)
+    wait_for(lambda: place.session(session)["status"] == "paused")
+
+
 def test_interrupt_of_a_paused_run(place: Place) -> None:
     run = place.start("run", *SLOW, "--json", *SHORT, "Hello")
     session = run.until("step", 1)["session"]
