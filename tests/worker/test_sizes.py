@@ -88,8 +88,17 @@ def take(folder: str, what: str) -> None:
     print(json.dumps([memory("VmHWM") - before, foreseen]))
 
 
-@pytest.mark.parametrize("what", ["naive", "score"])
-@pytest.mark.parametrize("kind", ["llama", "gemma3", "qwen3_5"])
+@pytest.mark.parametrize(
+    ("kind", "what"),
+    [
+        ("llama", "naive"),
+        ("qwen3_5", "score"),
+        pytest.param("llama", "score", marks=pytest.mark.soak),
+        pytest.param("gemma3", "naive", marks=pytest.mark.soak),
+        pytest.param("gemma3", "score", marks=pytest.mark.soak),
+        pytest.param("qwen3_5", "naive", marks=pytest.mark.soak),
+    ],
+)
 def test_a_large_forward_takes_no_more_than_was_foreseen(
     tmp_path: Path, kind: str, what: str
 ) -> None:
