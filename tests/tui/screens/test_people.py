@@ -99,6 +99,25 @@ async def test_who_did_what_is_below_the_text() -> None:
         assert "step" not in str(app.main.query_one("#sequence").border_subtitle)
 
 
+async def test_an_error_says_its_reason_each_time_and_marks_its_command() -> None:
+    why = "68 positions are more than the context of 64 \x1b[31mtokens"
+    story = paused()
+    async with screen(story) as (pilot, app, source):
+        for _ in range(2):
+            story.command("run_to", 4).stop("error", message=why)
+            source.flush()
+            await until(pilot, lambda: "error: 68 positions are more than" in keys(app))
+            assert "\x1b" not in keys(app)
+            await pilot.press("S")
+            await until(pilot, lambda: "space pause/run" in keys(app))
+        await pilot.press("v")
+        await until(pilot, lambda: isinstance(app.screen, ViewersScreen))
+        shown = str(app.screen.query_one("#viewer-list").render())
+        failed = [line for line in shown.split("\n") if "✗ 68 positions are more" in line]
+        assert len(failed) == 2
+        assert all("step to 4" in line for line in failed)
+
+
 async def test_the_list_of_viewers() -> None:
     known = state()
     people = [
