@@ -38,9 +38,13 @@ _MARKS = (
         "a step right after a pause; slower for that alone, so kept apart",
     ),
     (f"{STOP} breakpoint", "a step where a condition was true"),
+    (
+        "tokens held",
+        "of the session's limit; the bar below it is that share, as `cache` is to breakpoints",
+    ),
     ("growing", "cache bytes that the tokens held take up; they grow with each"),
     ("fixed", "cache bytes that do not grow: recurrent and convolution state"),
-    ("allocated", "all buffers held for the cache, used or not yet"),
+    ("allocated", "all buffers held for the cache, used or not yet, and the tokens that fit in"),
 )
 
 
