@@ -1,5 +1,6 @@
 """Dialogs over the main screen: prompt, sampler, sessions, help, palette."""
 
+import msgspec
 from textual.widgets import Input, OptionList, TextArea
 
 from engine_daemon.protocol.commands import (
@@ -9,9 +10,11 @@ from engine_daemon.protocol.commands import (
     SetSampler,
 )
 from engine_daemon.protocol.events import SamplerSet
+from engine_daemon.protocol.state import Place
 from engine_daemon.protocol.values import Sampler
 from tests.tui.pilot import rows, said, screen, until
-from tests.tui.story import SESSION, paused
+from tests.tui.source import FakeSource
+from tests.tui.story import SESSION, paused, state
 from tui.keymap import ACTIONS
 from tui.screens.help import HelpScreen
 from tui.screens.prompt import PromptScreen
@@ -110,6 +113,28 @@ async def test_sessions_are_chosen_and_closed() -> None:
         await pilot.press("x")
         await until(pilot, lambda: bool(source.sent))
         assert source.sent[0][:2] == (Close(), SESSION)
+
+
+async def test_sessions_have_gaps_and_say_at_80_columns_what_is_not_in_memory() -> None:
+    known = state()
+    (here,) = known.sessions
+    ended = Place(kind="ended", step=200_000, reason="length")
+    title = "Once upon a time there was a title that is longer than any list"
+    away = msgspec.structs.replace(
+        here, session="9XXXXXXX", status="ended", place=ended, title=title, resident=False
+    )
+    source = FakeSource(paused(), first=msgspec.structs.replace(known, sessions=[here, away]))
+    async with screen(source=source, size=(80, 24)) as (pilot, app, _source):
+        await pilot.press("t")
+        await until(pilot, lambda: isinstance(app.screen, SessionsScreen))
+        await pilot.pause()
+        choices = app.screen.query_one(OptionList)
+        lines = [choices.render_line(y).text for y in range(2)]
+        (gone,) = [line for line in lines if "9XXXXXXX" in line]
+        assert "ended   step 200000 (length)  not in memory  Once" in gone
+        assert gone.rstrip().endswith("…")
+        (held,) = [line for line in lines if SESSION in line]
+        assert held.index("Kube") == gone.index("Once")
 
 
 async def test_help_names_every_action() -> None:
