@@ -20,6 +20,7 @@ from tui.view import View
 _IN_THE_LAST_LINE: Final = ("no_lease", "stale", "late", "busy", "observer")
 """Refusals that are about others: said where the keys are, until the next key."""
 _NOTE_CELLS: Final = 60
+_NO: Final = SafeText("no: the lease stays where it is")
 _ERRORS: Final = ("error", "no_memory", "engine_lost", "disk_full")
 """Reasons to stop that nobody asked for; their message is said."""
 
@@ -95,6 +96,8 @@ class People(Screen[None]):
         event.prevent_default()
         if event.character == "y":
             act()
+        else:
+            self._tell(_NO)
         return True
 
     # The lease ----------------------------------------------------------------------------------
