@@ -274,10 +274,18 @@ class View:
         return "free" if info is None or info.holder is None else "other"
 
     @property
+    def viewers(self) -> int:
+        """Attached ones that look at the session on screen, this one included; of the daemon where
+        there is no session."""
+        people = [] if self.state is None else self.state.viewers
+        if self.session is None:
+            return len(people)
+        return max(sum(self.session in one.sessions for one in people), 1)
+
+    @property
     def others(self) -> bool:
         """Somebody else is there, or was and did something."""
-        viewers = 0 if self.state is None else len(self.state.viewers)
-        return viewers > 1 or len({act.who for act in self.columns.acts}) > 1
+        return self.viewers > 1 or len({act.who for act in self.columns.acts}) > 1
 
     def speed(self) -> float | None:
         """Tokens a second over the last decode steps, other sessions' turns included."""

@@ -327,7 +327,19 @@ def state(**engine: object) -> State:
             )
         ],
         viewers=[
-            ViewerInfo(viewer=b"1", who="ann@box", client="tui 0.1.0", role="controller"),
-            ViewerInfo(viewer=b"2", who="bob@box", client="tui 0.1.0", role="controller"),
+            ViewerInfo(
+                viewer=b"1",
+                who="ann@box",
+                client="tui 0.1.0",
+                role="controller",
+                sessions=[SESSION],
+            ),
+            ViewerInfo(
+                viewer=b"2",
+                who="bob@box",
+                client="tui 0.1.0",
+                role="controller",
+                sessions=[SESSION],
+            ),
         ],
     )

@@ -33,6 +33,7 @@ _MARKS = (
     ("–", "no value: not measured, or not there yet"),
     (f"{KEPT}0.6 ms", "no forward ran: the logits of the step were kept (`row kept`)"),
     (f"{READ_AGAIN}80 ms", "the forward read again what the cache did not hold any more"),
+    ("tok/s", "in the first line: over the last 32 decode steps, other sessions' turns included"),
     ("probe", "time spent reading the distribution for this screen; no part of a plain decode"),
     (f"{DOT} measured", "a step's time, as measured"),
     (f"{MARK} no cache", "a forward without cache, measured; between two of them derived"),

@@ -87,6 +87,24 @@ async def test_an_observer_is_called_one_and_offered_no_commands() -> None:
         assert (source.sent, source.leased) == ([], [])
 
 
+async def test_a_narrow_first_line_has_the_lease_first_then_the_viewers() -> None:
+    async with screen(source=held("ann@newcomer-box"), size=(80, 24)) as (pilot, app, source):
+        line = rows(app, "status")[0]
+        assert "lease ann@newcomer-box" in line
+        assert "tok/s" not in line
+        source.hold("a")
+        await until(pilot, lambda: "lease a ·" in rows(app, "status")[0])
+        assert "2 viewers" in rows(app, "status")[0]
+
+
+async def test_the_viewers_counted_are_those_of_the_session() -> None:
+    known = state()
+    elsewhere = msgspec.structs.replace(known.viewers[1], sessions=["OTHERONE"])
+    first = msgspec.structs.replace(known, viewers=[known.viewers[0], elsewhere])
+    async with screen(source=FakeSource(paused(), first=first)) as (_, app, _source):
+        assert "1 viewer ·" in rows(app, "status")[0]
+
+
 async def test_who_did_what_is_below_the_text() -> None:
     async with screen() as (pilot, app, _source):
         app.view.columns.acts.clear()
