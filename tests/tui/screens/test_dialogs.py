@@ -79,6 +79,48 @@ async def test_sampler_settings() -> None:
         assert "top-p" not in f"{pane.border_title}{pane.border_subtitle}"
 
 
+async def test_what_was_wrong_goes_when_it_is_right_and_temperature_0_is_greedy() -> None:
+    async with screen() as (pilot, app, source):
+        await pilot.press("p")
+        await until(pilot, lambda: isinstance(app.screen, SamplerScreen))
+
+        def told() -> str:
+            return str(app.screen.query_one("#complaint").render())
+
+        await pilot.press("space")
+        for name, wrong, reason in (
+            ("top_p", "1.5", "top-p cannot be 1.5: above 0, at most 1"),
+            ("repetition_penalty", "-1", "repetition cannot be -1: from 0.01 to 100"),
+            ("top_k", "1.5", "top-k cannot be 1.5: a whole number"),
+        ):
+            field = app.screen.query_one(f"#field-{name}", Input)
+            right, field.value = field.value, wrong
+            await pilot.press("enter")
+            await until(pilot, lambda reason=reason: reason in told())
+            field.value = right
+            await until(pilot, lambda: "cannot be" not in told())
+            assert not app.screen.query_one("#complaint").has_class("wrong")
+        app.screen.query_one("#field-temperature", Input).value = "0"
+        app.screen.query_one("#field-presence_penalty", Input).value = "0.5"
+        await pilot.press("enter")
+        await until(pilot, lambda: bool(source.sent))
+        command = source.sent[0][0]
+        assert isinstance(command, SetSampler)
+        assert command.sampler == Sampler(greedy=True, presence_penalty=0.5)
+
+
+async def test_a_narrow_new_prompt_cuts_no_words() -> None:
+    for size, hints in (((80, 24), False), ((120, 40), True)):
+        async with screen(size=size) as (pilot, app, _source):
+            await pilot.press("ctrl+n")
+            await until(pilot, lambda app=app: isinstance(app.screen, PromptScreen))
+            await pilot.pause()
+            shown = [one for one in app.screen.query(".field-hint, .field-label") if one.display]
+            assert any(one.has_class("field-hint") for one in shown) == hints
+            for one in shown:
+                assert one.content_size.width >= len(str(one.render())), one
+
+
 async def test_new_prompt_starts_from_the_session_on_screen() -> None:
     story = paused()
     seed = 9_876_543_210_987_654_321
