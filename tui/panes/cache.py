@@ -5,7 +5,7 @@ A value the backend cannot tell is a dash. Knows one cache report.
 
 import time
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from rich.segment import Segment
 
@@ -13,6 +13,9 @@ from engine_daemon.protocol.values import CacheKind, CacheReport, Restored
 from tui.panes.base import Line, Pane, empty, spread
 from tui.text import DASH, SafeText, clip, count, fit, percent, show_text, size, width
 from tui.widgets.bars import bar
+
+_WIDE: Final = 24
+"""Cells from which on words need not be short."""
 
 
 class CachePane(Pane):
@@ -32,7 +35,7 @@ class CachePane(Pane):
             restored = None
             cache = CacheReport(mode=cache.mode, limit_tokens=cache.limit_tokens)
         lines = [
-            self._pair("tokens held", columns, _held(cache)),
+            self._pair("tokens held", columns, *_held(cache)),
             *(self._not_here() if gone else self._filled(cache, columns)),
             *self._by_kind(cache, columns),
             self._pair("weights", columns, *self._weights()),
@@ -73,7 +76,8 @@ class CachePane(Pane):
         if not most or cache.tokens is None:
             return []
         share = cache.tokens / most
-        of = "the limit" if cache.limit_tokens else f"{count(most)} allocated"
+        limit = "the limit" if columns >= _WIDE else "limit"
+        of = limit if cache.limit_tokens else f"{count(most)} allocated"
         label = SafeText(f" {percent(share)} of {of}")
         cells = max(columns - len(label), 4)
         return [
@@ -111,9 +115,11 @@ class CachePane(Pane):
         return [SafeText(f"{word}, checked {when}"), SafeText(f"{word} {when}"), SafeText(word)]
 
 
-def _held(cache: CacheReport) -> SafeText:
-    most = "" if cache.limit_tokens is None else f" of {count(cache.limit_tokens)}"
-    return SafeText(f"{count(cache.tokens)}{most}")
+def _held(cache: CacheReport) -> list[SafeText]:
+    held = count(cache.tokens)
+    if cache.limit_tokens is None:
+        return [held]
+    return [SafeText(f"{held} of {count(cache.limit_tokens)}"), held]
 
 
 def _restored(restored: Restored) -> list[SafeText]:

@@ -23,7 +23,7 @@ from tui.widgets.toggle import Toggle
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One number: its name in `Sampler`, what is typed for it, what is allowed and how that reads."""
+    """One number: its name in `Sampler`, what is typed for it, and which values it may have."""
 
     name: str
     label: str

@@ -1,5 +1,7 @@
 """Dialogs over the main screen: prompt, sampler, sessions, help, palette."""
 
+from functools import partial
+
 import msgspec
 from textual.widgets import Input, OptionList, TextArea
 
@@ -96,7 +98,7 @@ async def test_what_was_wrong_goes_when_it_is_right_and_temperature_0_is_greedy(
             field = app.screen.query_one(f"#field-{name}", Input)
             right, field.value = field.value, wrong
             await pilot.press("enter")
-            await until(pilot, lambda reason=reason: reason in told())
+            await until(pilot, partial(lambda words: words in told(), reason))
             field.value = right
             await until(pilot, lambda: "cannot be" not in told())
             assert not app.screen.query_one("#complaint").has_class("wrong")
@@ -113,7 +115,7 @@ async def test_a_narrow_new_prompt_cuts_no_words() -> None:
     for size, hints in (((80, 24), False), ((120, 40), True)):
         async with screen(size=size) as (pilot, app, _source):
             await pilot.press("ctrl+n")
-            await until(pilot, lambda app=app: isinstance(app.screen, PromptScreen))
+            await until(pilot, partial(lambda on: isinstance(on.screen, PromptScreen), app))
             await pilot.pause()
             shown = [one for one in app.screen.query(".field-hint, .field-label") if one.display]
             assert any(one.has_class("field-hint") for one in shown) == hints
