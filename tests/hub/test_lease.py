@@ -391,3 +391,9 @@ async def test_presence_says_who_holds_and_who_follows_what(daemon: Daemon) -> N
         await other.until(
             lambda _: all(v.sessions == [first.session] for v in other.client.state.viewers)
         )
+        other.client.unfollow(first.session)
+        await first.until(lambda _: [] in [v.sessions for v in first.client.state.viewers])
+        other.client.follow(first.session, other.columns.next)
+        await first.until(
+            lambda _: all(v.sessions == [first.session] for v in first.client.state.viewers)
+        )
