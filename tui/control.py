@@ -21,6 +21,7 @@ from engine_daemon.protocol.commands import (
     Note,
     Open,
     Pause,
+    Recompute,
     RemoveCondition,
     Reply,
     Resample,
@@ -177,6 +178,13 @@ class Control:
     async def resample(self) -> None:
         """Draw the step under the cursor again, likewise."""
         await self._act(Resample(step=self._need_standing()))
+
+    async def recompute(self) -> str:
+        """Have the logits row of the step under the cursor made again; what to say of it."""
+        self._need_standing()
+        step = self._view.at
+        await self._send(Recompute(step=step, branch=self._view.columns.branch))
+        return f"step {step} is computed again; then R and w read it"
 
     async def measure_naive(self, count: int) -> None:
         """Measure forwards without cache at `count` lengths, evenly up to the cursor."""

@@ -109,7 +109,7 @@ DIALOG_ACTIONS: Final[tuple[Action, ...]] = (
         "end_engine",
         ("x",),
         "end it",
-        "End the engine (asks); it starts again, and sessions that ran are paused",
+        "End the engine (asks, y ends it); it starts again, and sessions that ran are paused",
         "engine",
         footer=2,
     ),

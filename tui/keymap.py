@@ -90,6 +90,12 @@ ACTIONS: Final[tuple[Action, ...]] = (
     Action("branches", ("B",), "branches", "The table of branches"),
     Action("what_if", ("w",), "what if", "The step under another sampler, without using it"),
     Action("reroll", ("R",), "re-roll", "Draw the step 1000 times (50R: 50) and count; no effect"),
+    Action(
+        "recompute",
+        ("C",),
+        "recompute",
+        "Compute the logits of the step again where they are not held any more, for R and w",
+    ),
     Action("sessions", ("t",), "sessions", "Choose another session", footer=10),
     Action(
         "lease",

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from engine_daemon.protocol.values import StepFigures, TokenFigure
 from tui.text import SafeText, percent, token
+from tui.widgets.sampler_words import filter_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ def what_if(branch: int, step: int, figures: StepFigures) -> Overlay:
     """The candidates' final probabilities under the other sampler, and its pick."""
     cells = {}
     for row in figures.candidates.rows():
-        dropped = row.dropped_by.word
+        dropped = filter_words(row.dropped_by)
         if row.final_logprob == -math.inf and dropped is not None:
             cells[row.id] = SafeText(f"0 {dropped}")
         else:

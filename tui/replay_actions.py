@@ -91,6 +91,7 @@ NEEDS_ENGINE: Final = frozenset(
         "main.force_text",
         "main.what_if",
         "main.reroll",
+        "main.recompute",
         "main.sessions",
         "main.measure_naive",
         "main.check_weights",

@@ -48,6 +48,7 @@ class View:
         link: False while the daemon cannot be reached; `link_text` says why.
         holds: whether this viewer has the lease of a session; `taken_by`: who took one from it.
         observing: this viewer only watches.
+        failed: what a command ended in, by its `t_ns`; those seen from here.
         behind: how far this is behind the session.
         overlay: what was read of a step, shown beside its candidates.
         replay: set where a recording is shown, not a session of a daemon.
@@ -66,6 +67,7 @@ class View:
         self.holds: Callable[[str | None], bool] = lambda session: False
         self.taken_by: list[str] = []
         self.observing = False
+        self.failed: dict[int, str] = {}
         self.overlay: Overlay | None = None
         self.replay: Replay | None = None
         self.behind = Behind()
@@ -79,6 +81,7 @@ class View:
         self.session, self.columns = session, columns
         self.behind = Behind()
         self.cursor, self.wanted, self.overlay = None, [], None
+        self.failed = {}
         self._packed.clear()
         self._packed_bytes = 0
         self._last, self._last_seqs = None, ()
@@ -253,6 +256,11 @@ class View:
         return next((s for s in self.state.sessions if s.session == self.session), None)
 
     @property
+    def resident(self) -> bool:
+        """The engine holds something of the session; of a replay nobody says that it does not."""
+        return self.info is None or self.info.resident
+
+    @property
     def pausing(self) -> bool:
         """It was asked to pause and does not stand yet."""
         return self.running and self.info is not None and self.info.pausing
@@ -266,10 +274,18 @@ class View:
         return "free" if info is None or info.holder is None else "other"
 
     @property
+    def viewers(self) -> int:
+        """Attached ones that look at the session on screen, this one included; of the daemon where
+        there is no session."""
+        people = [] if self.state is None else self.state.viewers
+        if self.session is None:
+            return len(people)
+        return max(sum(self.session in one.sessions for one in people), 1)
+
+    @property
     def others(self) -> bool:
         """Somebody else is there, or was and did something."""
-        viewers = 0 if self.state is None else len(self.state.viewers)
-        return viewers > 1 or len({act.who for act in self.columns.acts}) > 1
+        return self.viewers > 1 or len({act.who for act in self.columns.acts}) > 1
 
     def speed(self) -> float | None:
         """Tokens a second over the last decode steps, other sessions' turns included."""

@@ -205,6 +205,7 @@ class Front:
                 self._subscribe(viewer, message, now)
             case cmd.Unsub(session=session):
                 viewer.following.pop(session, None)
+                self._changed()
             case cmd.Ack(session=session, next=upto, parts=parts):
                 following = viewer.following.get(session)
                 if following is not None:
@@ -280,6 +281,7 @@ class Front:
         if late is not None:
             following.next, following.snapshot = late.seq, late.parts
         viewer.following[session.id] = following
+        self._changed()  # who looks at what is part of the state
 
     def _complain(self, route: bytes, error: WireError, number: int | None) -> None:
         self._complaints.say(error.code, error.message, time.monotonic())

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
+from types import FrameType
 from typing import Final
 
 import zmq
@@ -31,6 +32,8 @@ _REMEMBERED: Final = 16
 _LONG: Final = 4096
 """Positions from which on attention counts as much as everything else, about."""
 
+WATCHING: Final = ("pulse", "deathwatch")
+"""Names of threads that do nothing of a model's work."""
 _log: Final = logging.getLogger(__name__)
 
 
@@ -147,10 +150,19 @@ def _asks(frames: list[bytes]) -> list[int]:
 
 
 def stacks() -> str:
-    """Python stacks of all threads."""
+    """Python stacks of the threads, the main one first; each with its innermost frame first, as
+    that is where it is. The threads that only keep watch come last."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
-    parts = [
-        f"{names.get(ident, ident)}:\n{''.join(traceback.format_stack(frame))}"
+    main = threading.main_thread().ident
+    found = [
+        (ident != main, names.get(ident) in WATCHING, str(names.get(ident, ident)), frame)
         for ident, frame in sys._current_frames().items()
     ]
-    return "\n".join(parts)
+    found.sort(key=lambda one: one[:3])
+    return "\n".join(
+        f"{name}, innermost first:\n{_innermost_first(frame)}" for _, _, name, frame in found
+    )
+
+
+def _innermost_first(frame: FrameType) -> str:
+    return "".join(reversed(traceback.format_stack(frame)))

@@ -282,3 +282,25 @@ async def test_a_row_that_is_gone_says_so_and_can_be_made_again() -> None:
             ids = list(watch.columns.ids)
             await run_to(watch, 9)
             assert list(watch.columns.ids)[:7] == ids
+
+
+async def test_the_row_of_a_pending_step_is_made_again_where_the_engine_holds_nothing() -> None:
+    with running_daemon("scripted:rate=0") as daemon:
+        async with watching(daemon.paths, run_to=3) as watch:
+            await watch.standing(3)
+            session = watch.session
+        daemon.stop()
+        daemon.start()
+        async with attached(daemon.paths, session) as watch:
+            await watch.until(lambda c: c.place.step == 3)
+            await engine_is_ready(watch)
+            with pytest.raises(InspectError) as caught:
+                await watch.client.ask(AskReroll(n=10, step=3), session)
+            assert caught.value.code == "gone"
+            await send(watch, cmd.Recompute(step=3, branch=0))
+            await watch.until(
+                lambda _: any(isinstance(unpack_event(e), ev.Recomputed) for _, e in watch.events)
+            )
+            answer = await watch.client.ask(AskReroll(n=10, step=3), session)
+            assert sum(one.count or 0 for one in answer.tokens or []) == 10
+            assert watch.columns.place.step == 3

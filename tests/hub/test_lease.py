@@ -376,18 +376,3 @@ async def test_who_comes_back_after_a_lost_link_still_has_the_lease(daemon: Daem
         await other.standing(1)
         await first.until(lambda _: lease_of(first)[0] == 1)
         assert await no(other, cmd.RunTo(step=2)) == "no_lease"
-
-
-async def test_presence_says_who_holds_and_who_follows_what(daemon: Daemon) -> None:
-    async with watching(daemon.paths) as first, second(daemon, first.session) as other:
-        await other.standing(0)
-        await other.until(lambda _: len(other.client.state.viewers) == 2)
-        await other.until(lambda _: any(v.holds for v in other.client.state.viewers))
-        people = {v.who: v for v in other.client.state.viewers}
-        mine = people["second@box"]
-        assert (mine.holds, mine.role, mine.uid) == ([], "controller", None)
-        (holder,) = (v for v in people.values() if v.holds)
-        assert holder.holds == [first.session]
-        await other.until(
-            lambda _: all(v.sessions == [first.session] for v in other.client.state.viewers)
-        )

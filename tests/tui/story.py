@@ -277,9 +277,9 @@ class Story:
         self.add(Switched(**self._base()))
         return self
 
-    def stop(self, reason: StopReason = "goal", pending: bool = True) -> Self:
+    def stop(self, reason: StopReason = "goal", pending: bool = True, message: str = "") -> Self:
         """The session stands."""
-        self.add(Stopped(**self._base(), reason=reason, pending=pending))
+        self.add(Stopped(**self._base(), reason=reason, pending=pending, message=message))
         return self
 
     def tokens(self, *pieces: tuple[bytes, float], ms: float = 13.0) -> Self:
@@ -327,7 +327,19 @@ def state(**engine: object) -> State:
             )
         ],
         viewers=[
-            ViewerInfo(viewer=b"1", who="ann@box", client="tui 0.1.0", role="controller"),
-            ViewerInfo(viewer=b"2", who="bob@box", client="tui 0.1.0", role="controller"),
+            ViewerInfo(
+                viewer=b"1",
+                who="ann@box",
+                client="tui 0.1.0",
+                role="controller",
+                sessions=[SESSION],
+            ),
+            ViewerInfo(
+                viewer=b"2",
+                who="bob@box",
+                client="tui 0.1.0",
+                role="controller",
+                sessions=[SESSION],
+            ),
         ],
     )

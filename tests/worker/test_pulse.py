@@ -1,8 +1,10 @@
 """What a rank says of what it is at."""
 
+import threading
+
 from engine_daemon.protocol.liveness import Alive
 from engine_daemon.protocol.worker import Go
-from engine_daemon.worker.pulse import Pace, Pulse
+from engine_daemon.worker.pulse import Pace, Pulse, stacks
 from tests.worker.conftest import PROMPT, WorkerUnderTest, opening
 
 
@@ -54,3 +56,24 @@ def test_a_worker_in_a_forward_that_never_ends_says_so(worker: WorkerUnderTest) 
     (last, *_) = hangs()
     assert (last.rank, last.pid) == (0, worker.process.pid)
     assert last.expected_s is not None
+
+
+def test_stacks_begin_with_the_main_thread_and_where_it_is() -> None:
+    done = threading.Event()
+    others = [
+        threading.Thread(target=done.wait, name=name, daemon=True)
+        for name in ("deathwatch", "pulse", "zzz-loader")
+    ]
+    for thread in others:
+        thread.start()
+    try:
+        text = stacks()
+    finally:
+        done.set()
+        for thread in others:
+            thread.join()
+    heads = [line.split(",")[0] for line in text.splitlines() if "innermost first:" in line]
+    assert heads[0] == "MainThread"
+    assert heads.index("zzz-loader") < heads.index("deathwatch") < heads.index("pulse")
+    lines = text.splitlines()
+    assert "in stacks" in lines[1]

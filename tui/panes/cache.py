@@ -5,18 +5,21 @@ A value the backend cannot tell is a dash. Knows one cache report.
 
 import time
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from rich.segment import Segment
 
-from engine_daemon.protocol.values import CacheKind, CacheReport
+from engine_daemon.protocol.values import CacheKind, CacheReport, Restored
 from tui.panes.base import Line, Pane, empty, spread
-from tui.text import DASH, SafeText, count, fit, percent, show_text, size
+from tui.text import DASH, SafeText, clip, count, fit, percent, show_text, size, width
 from tui.widgets.bars import bar
+
+_WIDE: Final = 24
+"""Cells from which on words need not be short."""
 
 
 class CachePane(Pane):
-    """Tokens held of those that fit, and the bytes of it."""
+    """Tokens held of those that may be, and the bytes of it."""
 
     TITLE: ClassVar[str] = "CACHE"
     SLOW_S: ClassVar[float] = 0.25
@@ -26,44 +29,56 @@ class CachePane(Pane):
         detail = self.view.shown
         if detail is None:
             return empty(SafeText(DASH), columns, rows, self.palette)
-        cache = detail.predicted.cache
+        cache, restored = detail.predicted.cache, detail.predicted.restored
+        gone = self.view.at_head and not self.view.resident
+        if gone:  # what it held last is held by nobody
+            restored = None
+            cache = CacheReport(mode=cache.mode, limit_tokens=cache.limit_tokens)
         lines = [
-            self._pair("tokens held", count(cache.tokens), columns),
-            *self._filled(cache, columns),
+            self._pair("tokens held", columns, *_held(cache)),
+            *(self._not_here() if gone else self._filled(cache, columns)),
             *self._by_kind(cache, columns),
-            self._pair("a token", self._each(cache), columns),
-            self._pair("allocated", size(cache.allocated_bytes), columns),
+            self._pair("weights", columns, *self._weights()),
         ]
+        if restored is not None:
+            lines.append(self._pair("restored by", columns, *_restored(restored)))
+        lines += [
+            self._pair("a token", columns, _each(cache)),
+            self._pair("allocated", columns, *_allocated(cache)),
+        ]
+        if cache.device_used_bytes is not None:
+            lines.append(self._pair("device", columns, *_device(cache)))
         for name, held in (
             ("parked branches", cache.parked_bytes),
             ("snapshots", cache.snapshot_bytes),
             ("logits of steps", cache.rows_bytes),
         ):
-            if held is not None:
-                lines.append(self._pair(name, size(held), columns))
-        restored = detail.predicted.restored
-        if restored is not None:
-            words = SafeText(f"{restored.method}, {restored.replayed} read, {restored.ms:.0f} ms")
-            lines.append(self._pair("restored by", words, columns))
-        lines += [
-            self._pair("device", self._device(cache), columns),
-            self._pair("weights", self._weights(), columns),
-            self._pair("mode", SafeText("key/value" if cache.mode == "kv" else "none"), columns),
-            self._pair("limit", SafeText(f"{count(cache.limit_tokens)} tokens"), columns),
-        ]
+            if held:
+                lines.append(self._pair(name, columns, size(held)))
+        mode = SafeText("key/value" if cache.mode == "kv" else "none")
+        lines.append(self._pair("mode", columns, mode))
         self.border_subtitle = f"{rows} of {len(lines)} · z shows all" if rows < len(lines) else ""
         return lines[:rows]
 
-    def _pair(self, name: str | SafeText, value: SafeText, columns: int) -> Line:
+    def _pair(self, name: str | SafeText, columns: int, *values: SafeText) -> Line:
+        """A name and the longest of its values that fits beside it."""
+        room = columns - width(name) - 1
+        value = next((one for one in values if width(one) <= room), clip(values[-1], room))
         left = [Segment(name, self.palette.muted)]
         return spread(left, [Segment(value, self.palette.base)], columns, self.palette)
 
+    def _not_here(self) -> list[Line]:
+        return [[Segment("not in memory", self.palette.muted)]]
+
     def _filled(self, cache: CacheReport, columns: int) -> list[Line]:
-        """How much of what is allocated is used."""
-        if not cache.capacity_tokens or cache.tokens is None:
-            return [self._pair("fit in it", count(cache.capacity_tokens), columns)]
-        share = cache.tokens / cache.capacity_tokens
-        label = SafeText(f" {percent(share)} of {count(cache.capacity_tokens)}")
+        """How much is used of what may be: the limit, or what is allocated where there is none."""
+        most = cache.limit_tokens or cache.capacity_tokens
+        if not most or cache.tokens is None:
+            return []
+        share = cache.tokens / most
+        limit = "the limit" if columns >= _WIDE else "limit"
+        of = limit if cache.limit_tokens else f"{count(most)} allocated"
+        label = SafeText(f" {percent(share)} of {of}")
         cells = max(columns - len(label), 4)
         return [
             [
@@ -76,34 +91,61 @@ class CachePane(Pane):
         """Bytes by kind of layer where there are several, else what grows and what is fixed."""
         if cache.kinds is not None and len(cache.kinds) > 1:
             return [self._kind(kind, columns) for kind in cache.kinds]
-        return [
-            self._pair("growing", size(cache.growing_bytes), columns),
-            self._pair("fixed", size(cache.fixed_bytes), columns),
-        ]
+        lines = [self._pair("growing", columns, size(cache.growing_bytes))]
+        if cache.fixed_bytes:
+            lines.append(self._pair("fixed", columns, size(cache.fixed_bytes)))
+        return lines
 
     def _kind(self, kind: CacheKind, columns: int) -> Line:
         name = SafeText(f"{show_text(kind.kind)}×{kind.layers}")
-        return self._pair(name, SafeText(f"{size(kind.bytes)} {kind.growth}"), columns)
+        return self._pair(
+            name, columns, SafeText(f"{size(kind.bytes)} {kind.growth}"), size(kind.bytes)
+        )
 
-    def _device(self, cache: CacheReport) -> SafeText:
-        """What this process takes on the device, of all there is."""
-        if cache.device_used_bytes is None:
-            return SafeText(DASH)
-        return SafeText(f"{size(cache.device_used_bytes)} of {size(cache.device_total_bytes)}")
-
-    def _weights(self) -> SafeText:
+    def _weights(self) -> list[SafeText]:
         """Whether the parameters in memory are what was loaded, and when that was looked at."""
         engine = self.view.engine
         check = None if engine is None else engine.weights
         if check is None:
-            return SafeText(DASH)
+            return [SafeText(DASH)]
         if check.running:
-            return SafeText("being checked")
+            return [SafeText("being checked")]
         when = time.strftime("%H:%M:%S", time.localtime(check.wall_ns / 1e9))
         word = "frozen" if check.same else "CHANGED"
-        return SafeText(f"{word}, checked {when}")
+        return [SafeText(f"{word}, checked {when}"), SafeText(f"{word} {when}"), SafeText(word)]
 
-    def _each(self, cache: CacheReport) -> SafeText:
-        if not cache.tokens or cache.growing_bytes is None:
-            return SafeText(DASH)
-        return size(cache.growing_bytes // cache.tokens)
+
+def _held(cache: CacheReport) -> list[SafeText]:
+    held = count(cache.tokens)
+    if cache.limit_tokens is None:
+        return [held]
+    return [SafeText(f"{held} of {count(cache.limit_tokens)}"), held]
+
+
+def _restored(restored: Restored) -> list[SafeText]:
+    """How the distribution came back; a kept row cost no forward."""
+    if restored.method == "row":
+        return [SafeText("a kept row, nothing read"), SafeText("a kept row")]
+    words = f"{restored.method}, {restored.replayed} read"
+    return [SafeText(f"{words}, {restored.ms:.0f} ms"), SafeText(words), SafeText(restored.method)]
+
+
+def _allocated(cache: CacheReport) -> list[SafeText]:
+    """All buffers, and how many tokens fit in them."""
+    held = size(cache.allocated_bytes)
+    if cache.capacity_tokens is None:
+        return [held]
+    words = f"{held} for {count(cache.capacity_tokens)}"
+    return [SafeText(f"{words} tokens"), SafeText(words), held]
+
+
+def _device(cache: CacheReport) -> list[SafeText]:
+    """What this process takes on the device, of all there is."""
+    used = size(cache.device_used_bytes)
+    return [SafeText(f"{used} of {size(cache.device_total_bytes)}"), used]
+
+
+def _each(cache: CacheReport) -> SafeText:
+    if not cache.tokens or cache.growing_bytes is None:
+        return SafeText(DASH)
+    return size(cache.growing_bytes // cache.tokens)

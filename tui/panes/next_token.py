@@ -18,7 +18,7 @@ from tui.panes.base import Line, Pane, empty, spread
 from tui.text import DASH, SafeText, clip, fit, percent, token, width
 from tui.view import Detail
 from tui.widgets.bars import bar
-from tui.widgets.sampler_words import sampler_words
+from tui.widgets.sampler_words import filter_words, sampler_words
 from tui.widgets.top import Top
 
 Unit = Literal["prob", "logprob", "logit"]
@@ -214,7 +214,7 @@ class NextTokenPane(Pane):
         overlay = self.view.shown_overlay
         if overlay is not None:
             return overlay.cells.get(row.id, SafeText(DASH))
-        word = row.dropped_by.word
+        word = filter_words(row.dropped_by)
         if row.final_logprob == -math.inf and word is not None:
             again = place > 0 and shown[place - 1].dropped_by is row.dropped_by
             return SafeText("0" if again else f"0 {word}")

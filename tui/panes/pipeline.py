@@ -10,6 +10,7 @@ from rich.segment import Segment
 
 from engine_daemon.protocol.events import Predicted
 from tui.panes.base import Line, Pane, empty, spread
+from tui.restoring import KEPT, mark
 from tui.text import DASH, SafeText, clip, millis, show_text, width
 from tui.view import Detail
 
@@ -50,26 +51,24 @@ class PipelinePane(Pane):
             return [line]
         return [line, *self._more(detail, columns)][:rows]
 
-    def _stage(self, name: str, value: float | None, lit: bool) -> Line:
+    def _stage(self, name: str, value: SafeText, lit: bool) -> Line:
         if lit:
-            return [Segment(f" {name} {millis(value)} ", self.palette.lit)]
-        return [
-            Segment(f"{name} ", self.palette.base),
-            Segment(millis(value), self.palette.muted),
-        ]
+            return [Segment(f" {name} {value} ", self.palette.lit)]
+        return [Segment(f"{name} ", self.palette.base), Segment(value, self.palette.muted)]
 
-    def _stages(self, detail: Detail | None) -> list[tuple[str, float | None]]:
+    def _stages(self, detail: Detail | None) -> list[tuple[str, SafeText]]:
+        """Each with its time, a dash where there is none."""
         if detail is None:
-            return [("tokenize", None), ("forward", None), ("pick", None), ("append", None)]
+            return [(name, millis(None)) for name in ("tokenize", "forward", "pick", "append")]
         predicted, stepped = detail.predicted, detail.stepped
         prompt = self.view.columns.prompt
         first = detail.step == 0
         tokenize = predicted.tokenize_ms or (prompt.tokenize_ms if prompt and first else None)
         return [
-            ("tokenize", tokenize or None),
-            ("forward", predicted.forward_ms),
-            ("pick", None if stepped is None else stepped.pick_ms),
-            ("append", None if stepped is None else stepped.append_ms),
+            ("tokenize", millis(tokenize or None)),
+            ("forward", _forward(detail)),
+            ("pick", millis(None if stepped is None else stepped.pick_ms)),
+            ("append", millis(None if stepped is None else stepped.append_ms)),
         ]
 
     def _lit(self, detail: Detail | None) -> str:
@@ -89,7 +88,9 @@ class PipelinePane(Pane):
         if detail is None:
             return []
         predicted = detail.predicted
-        total = DASH if detail.stepped is None else millis(detail.stepped.total_ms)
+        total = (
+            DASH if detail.stepped is None else f"{_mark(detail)}{millis(detail.stepped.total_ms)}"
+        )
         return [
             Segment("probe ", self.palette.base),
             Segment(millis(predicted.probe_ms), self.palette.muted),
@@ -115,6 +116,19 @@ class PipelinePane(Pane):
         started = self.view.columns.engine
         path = "plain" if started is None else started.model.engine_path
         return "" if path == "plain" else f" · engine {path}"
+
+
+def _mark(detail: Detail) -> str:
+    predicted = detail.predicted
+    return mark(detail.step, predicted.processed, predicted.restored is not None)
+
+
+def _forward(detail: Detail) -> SafeText:
+    """The time of the forward; where the distribution was kept none ran, and none is told."""
+    said = _mark(detail)
+    if said == KEPT:
+        return SafeText(f"{DASH} row kept")
+    return SafeText(f"{said}{millis(detail.predicted.forward_ms)}")
 
 
 def _ranks(predicted: Predicted) -> str:

@@ -12,6 +12,7 @@ from textual import events
 
 from tui.keymap import Scope, bindings
 from tui.panes.base import Line, Pane, empty
+from tui.restoring import mark_of_row
 from tui.text import DASH, SafeText, fit, percent, token
 
 _HEAD = ("step", "id", "token", "p", "rank", "entropy", "pick", "ms", "bytes")
@@ -113,9 +114,14 @@ class TokensPane(Pane):
             SafeText(str(store.rank[step]) if store.rank[step] else DASH),
             SafeText(DASH if entropy != entropy else f"{entropy:.2f}"),
             SafeText(store.how(step)),
-            SafeText(DASH if spent != spent else f"{spent:.1f}"),
+            SafeText(DASH if spent != spent else f"{self._mark(step)}{spent:.1f}"),
             _hex(store.piece(step)),
         ]
+
+    def _mark(self, step: int) -> str:
+        """Says that a time is no plain step's."""
+        store = self.view.columns
+        return mark_of_row(step, store.processed[step], store.flags[step])
 
     def _cells(self, cells: list[SafeText], columns: int) -> SafeText:
         """As many columns as fit whole; the last one takes the room that is left."""

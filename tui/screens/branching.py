@@ -159,8 +159,21 @@ class BranchActions(Screen[None]):
         if answer is not None and answer.tokens is not None:
             self._lay_over(reroll(branch, step, draws, answer.tokens))
 
+    def action_recompute(self) -> None:
+        """Have what a read needs, where it is gone."""
+        if control := self._ready():
+            self._do(control.recompute())
+
     async def _asked(self, ask: AskWhatIf | AskReroll) -> Answer | None:
-        return None if self.source is None else await self.source.ask(ask, self.view.session)
+        if self.source is None:
+            return None
+        try:
+            return await self.source.ask(ask, self.view.session)
+        except InspectError as error:
+            if error.code != "gone":
+                raise
+            words = f"the logits of step {self.view.at} are not held any more"
+            raise InspectError(words, "C computes them again", code="gone") from error
 
     def _lay_over(self, overlay: Overlay) -> None:
         self.view.overlay = overlay

@@ -5,7 +5,7 @@ Asks and ends by what it is handed; knows the view.
 
 from collections.abc import Awaitable, Callable
 
-from textual import work
+from textual import events, work
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
@@ -20,7 +20,7 @@ from tui.text import SafeText, show_text
 from tui.view import View
 
 _PERIOD_S = 0.5
-_SURE = SafeText("end the engine? Running sessions are paused. x again ends it, other keys do not")
+_SURE = SafeText("end the engine? Running sessions are paused. y ends it, other keys do not")
 
 
 class EngineScreen(Dialog[None]):
@@ -101,13 +101,21 @@ class EngineScreen(Dialog[None]):
         for bar in self.query(KeysBar):
             bar.tell(words)
 
-    def _unsure(self) -> None:
-        self._sure = False
+    def on_key(self, event: events.Key) -> None:
+        """What was said goes with the next key; after the question that key is the answer."""
         self._say(SafeText(""))
+        if not self._sure:
+            return
+        self._sure = False
+        event.stop()
+        event.prevent_default()
+        if event.character == "y" and self._end is not None:
+            self._end_it(self._end)
+        else:
+            self._say(SafeText("no: the engine goes on"))
 
     def action_look_again(self) -> None:
         """The stacks as they are now."""
-        self._unsure()
         self.query_one("#engine-text", Static).update(Content("asking for the stacks …"))
         self._fetch()
 
@@ -115,19 +123,13 @@ class EngineScreen(Dialog[None]):
         """Asks once."""
         if self._end is None:
             self._say(SafeText("this screen only observes"))
-        elif not self._sure:
+        else:
             self._sure = True
             self._say(_SURE)
-        else:
-            self._unsure()
-            self._end_it(self._end)
 
     def action_cancel(self) -> None:
-        """Back to the main screen; not while it is asked whether to end the engine."""
-        if self._sure:
-            self._unsure()
-        else:
-            self.dismiss(None)
+        """Back to the main screen."""
+        self.dismiss(None)
 
 
 def _processes(engine: EngineState) -> SafeText:

@@ -11,6 +11,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from tui.keymap import SCOPES, Action, Scope, in_scope, key_name
+from tui.restoring import KEPT, READ_AGAIN
 from tui.screens.dialog import Dialog
 from tui.widgets.plot import DOT, MARK, PAUSED, STOP
 
@@ -30,6 +31,9 @@ _MARKS = (
     ("␣ ⏎ ⇥", "space, newline, tab"),
     ("<E2 98>", "bytes that are no whole character yet"),
     ("–", "no value: not measured, or not there yet"),
+    (f"{KEPT}0.6 ms", "no forward ran: the logits of the step were kept (`row kept`)"),
+    (f"{READ_AGAIN}80 ms", "the forward read again what the cache did not hold any more"),
+    ("tok/s", "in the first line: over the last 32 decode steps, other sessions' turns included"),
     ("probe", "time spent reading the distribution for this screen; no part of a plain decode"),
     (f"{DOT} measured", "a step's time, as measured"),
     (f"{MARK} no cache", "a forward without cache, measured; between two of them derived"),
@@ -38,9 +42,13 @@ _MARKS = (
         "a step right after a pause; slower for that alone, so kept apart",
     ),
     (f"{STOP} breakpoint", "a step where a condition was true"),
+    (
+        "tokens held",
+        "of the session's limit; the bar below it is that share, as `cache` is to breakpoints",
+    ),
     ("growing", "cache bytes that the tokens held take up; they grow with each"),
     ("fixed", "cache bytes that do not grow: recurrent and convolution state"),
-    ("allocated", "all buffers held for the cache, used or not yet"),
+    ("allocated", "all buffers held for the cache, used or not yet, and the tokens that fit in"),
 )
 
 

@@ -10,7 +10,7 @@ from textual import events
 from textual.screen import Screen
 
 from engine_daemon.errors import InspectError
-from engine_daemon.protocol.events import Noted
+from engine_daemon.protocol.events import Commanded, Noted, Stopped
 from tui.acts import who_text
 from tui.control import Control
 from tui.screens.keys import KeysBar
@@ -20,6 +20,9 @@ from tui.view import View
 _IN_THE_LAST_LINE: Final = ("no_lease", "stale", "late", "busy", "observer")
 """Refusals that are about others: said where the keys are, until the next key."""
 _NOTE_CELLS: Final = 60
+_NO: Final = SafeText("no: the lease stays where it is")
+_ERRORS: Final = ("error", "no_memory", "engine_lost", "disk_full")
+"""Reasons to stop that nobody asked for; their message is said."""
 
 
 class People(Screen[None]):
@@ -31,6 +34,8 @@ class People(Screen[None]):
     """Sends an intent in a worker of the screen."""
     _unless: Callable[[], object] | None = None
     """What the next `y` does; any other key forgets it."""
+    _told_stop: Stopped | None = None
+    """The stop that was last looked at."""
 
     def _ready(self) -> Control | None:
         raise NotImplementedError
@@ -54,12 +59,27 @@ class People(Screen[None]):
         return True
 
     def tell_news(self) -> None:
-        """What came from others: the lease is lost."""
+        """What came from others: the lease is lost. And why the session stands, if for an error."""
+        self._tell_stop()
         while self.view.taken_by:
             by = self.view.taken_by.pop(0)
             if self.control is not None:
                 self.control.forget()
             self._tell(SafeText(f"{who_text(by)} took the lease of this session · L takes it back"))
+
+    def _tell_stop(self) -> None:
+        """The reason an error gives, each time one stops the session; the command it ended."""
+        columns, stop = self.view.columns, self.view.columns.stop
+        if stop is None or stop is self._told_stop or self.view.replay is not None:
+            return
+        self._told_stop = stop
+        if stop.reason not in _ERRORS or not stop.message:
+            return
+        if last := next(
+            (act for act in reversed(columns.acts) if isinstance(act, Commanded)), None
+        ):
+            self.view.failed[last.t_ns] = stop.message
+        self._tell(SafeText(f"{stop.reason.replace('_', ' ')}: {show_text(stop.message)}"))
 
     def tell_dropped(self, stood_s: float) -> None:
         """Keys came that are not acted on."""
@@ -76,6 +96,8 @@ class People(Screen[None]):
         event.prevent_default()
         if event.character == "y":
             act()
+        else:
+            self._tell(_NO)
         return True
 
     # The lease ----------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from textual.widgets import Static
 
 from engine_daemon.errors import InspectError
 from engine_daemon.protocol.commands import Open
-from engine_daemon.protocol.values import PromptSpec
+from engine_daemon.protocol.values import PromptSpec, Sampler
 from tui.keymap import bindings
 from tui.screens.dialog import Dialog
 from tui.screens.keys import KeysBar
@@ -32,6 +32,8 @@ class PromptScreen(TypedAhead, Dialog[Open | None]):
 
     BINDINGS = bindings("prompt")
     LINE = "#prompt-text"
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide")]  # noqa: RUF012  Textual declares it
+    """Narrow: no room for hints beside the fields."""
 
     def __init__(self, template: Open, count_tokens: CountTokens) -> None:
         super().__init__()
@@ -78,6 +80,19 @@ class PromptScreen(TypedAhead, Dialog[Open | None]):
         """Count again."""
         self._count()
 
+    def on_sampler_form_changed(self) -> None:
+        """What was wrong may be right now."""
+        if self.query_one("#complaint").has_class("wrong") and self._sampler() is not None:
+            self._count()
+
+    def _sampler(self) -> Sampler | None:
+        """What is typed; None when it cannot be, which is said then."""
+        try:
+            return self.query_one(SamplerForm).value()
+        except InspectError as error:
+            self._say(show_text(error.message), wrong=True)
+            return None
+
     def _template_changed(self) -> None:
         on = self.query_one("#template", Toggle).value
         self.query_one("#system-text", SafeTextArea).display = on
@@ -117,12 +132,8 @@ class PromptScreen(TypedAhead, Dialog[Open | None]):
         if not spec.text and not spec.template:
             self._say(SafeText("The prompt is empty: type one"), wrong=True)
             return
-        try:
-            sampler = self.query_one(SamplerForm).value()
-        except InspectError as error:
-            self._say(show_text(error.message), wrong=True)
-            return
-        self.dismiss(replace(self._template, prompt=spec, sampler=sampler, title="", run_to=0))
+        if (sampler := self._sampler()) is not None:
+            self.dismiss(replace(self._template, prompt=spec, sampler=sampler, title="", run_to=0))
 
     def action_cancel(self) -> None:
         """Leave without a session."""

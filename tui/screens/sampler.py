@@ -31,19 +31,34 @@ class SamplerScreen(Dialog[Sampler | None]):
         with Vertical(id="sampler", classes="dialog") as box:
             box.border_title = "WHAT IF" if self._what_if else "SAMPLER"
             yield SamplerForm(self._sampler)
-            effect = "Shown beside the step; nothing is changed." if self._what_if else ""
-            words = " ".join(filter(None, (effect, "Penalties apply to greedy too.")))
-            yield Static(Content(words), id="complaint")
+            yield Static(Content(self._words()), id="complaint")
             yield KeysBar(["sampler"])
+
+    def _words(self) -> str:
+        effect = "Shown beside the step; nothing is changed." if self._what_if else ""
+        return " ".join(filter(None, (effect, "Penalties apply to greedy too.")))
+
+    def _checked(self) -> Sampler | None:
+        """What is typed; None when it cannot be, which is said then."""
+        complaint = self.query_one("#complaint", Static)
+        sampler, words = None, self._words()
+        try:
+            sampler = self.query_one(SamplerForm).value()
+        except InspectError as error:
+            words = error.message
+        complaint.update(Content(words))
+        complaint.set_class(sampler is None, "wrong")
+        return sampler
+
+    def on_sampler_form_changed(self) -> None:
+        """What was wrong may be right now."""
+        if self.query_one("#complaint").has_class("wrong"):
+            self._checked()
 
     def action_apply(self) -> None:
         """Check and leave."""
-        try:
-            self.dismiss(self.query_one(SamplerForm).value())
-        except InspectError as error:
-            complaint = self.query_one("#complaint", Static)
-            complaint.update(Content(error.message))
-            complaint.add_class("wrong")
+        if (sampler := self._checked()) is not None:
+            self.dismiss(sampler)
 
     def action_cancel(self) -> None:
         """Leave as it was."""

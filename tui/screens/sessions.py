@@ -5,7 +5,7 @@ Knows what the daemon says of its sessions; the main screen does what was chosen
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
@@ -17,7 +17,12 @@ from engine_daemon.protocol.state import SessionInfo
 from tui.keymap import bindings
 from tui.screens.dialog import Dialog
 from tui.screens.keys import KeysBar
-from tui.text import SafeText, clip, fit, show_text
+from tui.text import DASH, SafeText, clip, fit, show_text, width
+
+_NAME: Final = 12
+_WHERE: Final = 24
+_TITLE: Final = 60
+"""Cells that each may take at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +48,7 @@ class SessionsScreen(Dialog[Chosen | None]):
         with Vertical(id="sessions", classes="dialog") as box:
             box.border_title = "SESSIONS"
             if self._sessions:
-                yield OptionList(*map(self._option, self._sessions), id="session-list")
+                yield OptionList(*self._options(), id="session-list")
             else:
                 yield Static(Content("No open session. ctrl+n opens one."), id="complaint")
             yield KeysBar(["sessions"])
@@ -56,17 +61,31 @@ class SessionsScreen(Dialog[Chosen | None]):
             choices.focus()
             choices.highlighted = names.index(self._current) if self._current in names else 0
 
-    def _option(self, info: SessionInfo) -> Option:
-        place = info.place
-        where = f"step {place.step}" + (f" ({show_text(place.reason)})" if place.reason else "")
-        title = clip(show_text(info.title), 40) if info.title else SafeText("–")
+    def _options(self) -> list[Option]:
+        """Columns as wide as they need, a gap between; the title last: it is cut when it is narrow,
+        what is before it never."""
+        table = [self._cells(info) for info in self._sessions]
+        widths = [max(map(width, column)) for column in zip(*table, strict=True)]
+        return [
+            Option(Content(self._row(info, cells, widths)), id=f"s-{info.session}")
+            for info, cells in zip(self._sessions, table, strict=True)
+        ]
+
+    def _row(self, info: SessionInfo, cells: list[SafeText], widths: list[int]) -> str:
         mark = "●" if info.session == self._current else " "
-        gone = "" if info.resident else "not in memory"
-        row = (
-            f"{mark} {show_text(info.session)}  {fit(SafeText(info.status), 8)}"
-            f"{fit(SafeText(where), 16)}{fit(title, 40)} {gone}"
-        )
-        return Option(Content(row), id=f"s-{info.session}")
+        shown = (fit(cell, size) for cell, size in zip(cells, widths, strict=True) if size)
+        title = clip(show_text(info.title), _TITLE) if info.title else DASH
+        return f"{mark} {'  '.join(shown)}  {title}"
+
+    def _cells(self, info: SessionInfo) -> list[SafeText]:
+        place = info.place
+        where = f"step {place.step}" + (f" ({place.reason})" if place.reason else "")
+        return [
+            clip(show_text(info.session), _NAME),
+            SafeText(info.status),
+            clip(show_text(where), _WHERE),
+            SafeText("" if info.resident else "not in memory"),
+        ]
 
     def _highlighted(self) -> str | None:
         if not self._sessions:

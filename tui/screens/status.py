@@ -19,6 +19,10 @@ from tui.view import View
 _TRACK = 20
 _LONGEST_WHY = 40
 _LONGEST_WHO = 20
+_LEASE, _PEOPLE, _ALL = 1, 2, 3
+"""How much of the right side is shown: the lease, the viewers too, the speed too."""
+_LEAST_LEASE = 9
+"""Cells from which on a cut lease is worth showing."""
 _WORDS = {
     "waiting": "… WAITING",
     "paused": "‖ PAUSED",
@@ -46,20 +50,25 @@ class StatusBar(Pane):
         trouble = self._trouble(columns)
         if trouble is not None:
             return [trouble]
-        for model, hint, rate in (
-            (True, True, True),
-            (False, True, True),
-            (False, True, False),
-            (False, False, True),
-            (False, False, False),
+        for model, hint, most in (
+            (True, True, _ALL),
+            (False, True, _ALL),
+            (False, True, _PEOPLE),
+            (False, False, _ALL),
+            (False, False, _PEOPLE),
+            (False, False, _LEASE),
         ):
             if self.view.replay is None:
-                left, right = [*self._model(model), *self._state(hint)], self._right(rate)
+                left, right = [*self._model(model), *self._state(hint)], self._right(most)
             else:
                 left = [*self._model(model), *replay_state(self.view, self.palette)]
                 right = replay_right(self.view, self.palette, self._elapsed)
             if sum(width(part.text) for part in (*left, *right)) < columns:
                 break
+        else:
+            room = columns - sum(width(part.text) for part in left) - 1
+            if self.view.replay is None and room >= _LEAST_LEASE:  # a name is cut, not left out
+                right = [Segment(clip(SafeText(part.text), room), part.style) for part in right[:1]]
         return [spread(left, right, columns, self.palette)]
 
     def _trouble(self, columns: int) -> Line | None:
@@ -179,24 +188,29 @@ class StatusBar(Pane):
             return SafeText("")
         match view.lease:
             case "ours":
-                return SafeText("lease you · ")
+                return SafeText("lease you")
             case "other":
-                return SafeText(f"lease {clip(show_text(info.holder or ''), _LONGEST_WHO)} · ")
+                return SafeText(f"lease {clip(show_text(info.holder or ''), _LONGEST_WHO)}")
             case _:
                 return SafeText("")
 
-    def _right(self, with_rate: bool) -> Line:
-        state, palette = self.view.state, self.palette
-        viewers = 0 if state is None else len(state.viewers)
-        speed = self.view.speed()
+    def _right(self, most: int) -> Line:
+        """The lease, the viewers of this session, the speed: at most so many of them."""
+        palette, viewers, speed = self.palette, self.view.viewers, self.view.speed()
         rate = "– tok/s" if speed is None else f"{speed:.1f} tok/s"
         people = f"{viewers} viewer{'' if viewers == 1 else 's'}"
-        newer = "daemon is newer · " if self.view.newer_daemon else ""
-        line = [
-            Segment(newer, palette.muted),
-            Segment(self._lease(), palette.accent),
-            Segment(people, palette.muted),
+        newer = "daemon is newer" if self.view.newer_daemon and most > _LEASE else ""
+        parts = [
+            Segment(words, style)
+            for words, style in (
+                (self._lease(), palette.accent),
+                (newer, palette.muted),
+                (people if most >= _PEOPLE else "", palette.muted),
+                (rate if most >= _ALL else "", palette.title),
+            )
+            if words
         ]
-        if with_rate:
-            line += [Segment(" · ", palette.muted), Segment(rate, palette.title)]
+        line: Line = []
+        for part in parts:
+            line += [Segment(" · ", palette.muted), part] if line else [part]
         return [*line, Segment(" ", palette.base)]

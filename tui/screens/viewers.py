@@ -10,18 +10,21 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Static
 
+from engine_daemon.protocol.events import Commanded, Noted
 from engine_daemon.protocol.state import ViewerInfo
 from tui.acts import act_text, who_text
 from tui.keymap import bindings
 from tui.screens.dialog import Dialog
 from tui.screens.keys import KeysBar
-from tui.text import SafeText, fit, show_text
+from tui.text import SafeText, clip, fit, show_text
 from tui.view import View
 
 _ACTS: Final = 10
 """Commands shown, the newest first."""
 _MOST: Final = 12
 """Viewers shown."""
+_WHY_CELLS: Final = 60
+"""Of an error, that a command ended in."""
 _PERIOD_S: Final = 0.5
 
 
@@ -62,8 +65,13 @@ class ViewersScreen(Dialog[None]):
         acts = list(self._view.columns.acts)[-_ACTS:][::-1]
         if acts:
             lines += [SafeText(""), SafeText("  STEP  WHO DID WHAT")]
-        lines += [SafeText(f"{act.step:>6}  {act_text(act)}") for act in acts]
+        lines += [SafeText(f"{act.step:>6}  {act_text(act)}{self._end(act)}") for act in acts]
         return SafeText("\n".join(lines))
+
+    def _end(self, act: Commanded | Noted) -> SafeText:
+        """What is to be said of a command that ended in an error."""
+        why = self._view.failed.get(act.t_ns)
+        return SafeText("" if why is None else f" ✗ {clip(show_text(why), _WHY_CELLS)}")
 
     def _head(self) -> SafeText:
         return SafeText(f"  {'WHO':<25}{'ROLE':<12}{'WITH':<9}{'LAG':>6}  SESSION")

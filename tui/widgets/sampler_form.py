@@ -11,6 +11,7 @@ from typing import Final
 from textual.app import ComposeResult
 from textual.containers import Grid, Vertical
 from textual.content import Content
+from textual.message import Message
 from textual.widgets import Input, Label, Static
 
 from engine_daemon.errors import InspectError
@@ -22,12 +23,13 @@ from tui.widgets.toggle import Toggle
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One number: its name in `Sampler`, what is typed for it, and what is allowed."""
+    """One number: its name in `Sampler`, what is typed for it, and which values it may have."""
 
     name: str
     label: str
     hint: str
     check: Callable[[float], bool]
+    allowed: str
     whole: bool = False
     draw: bool = False
 
@@ -37,20 +39,57 @@ def _in_range(name: str) -> Callable[[float], bool]:
     return lambda value: least <= value <= most
 
 
+def _range(name: str) -> str:
+    return "from {:g} to {:g}".format(*SAMPLER_RANGES[name])
+
+
 FIELDS: Final = (
-    Field("temperature", "temperature", "above 0", _in_range("temperature"), draw=True),
-    Field("top_k", "top-k", "0 = off", lambda v: 0 <= v < 2**31, whole=True, draw=True),
-    Field("top_p", "top-p", "0 – 1, 1 = off", lambda v: 0 < v <= 1, draw=True),
-    Field("min_p", "min-p", "0 – 1, 0 = off", lambda v: 0 <= v <= 1, draw=True),
-    Field("seed", "seed", "empty = random", lambda v: 0 <= v < 2**64, whole=True, draw=True),
-    Field("repetition_penalty", "repetition", "1 = off", _in_range("repetition_penalty")),
-    Field("presence_penalty", "presence", "0 = off", _in_range("presence_penalty")),
-    Field("frequency_penalty", "frequency", "0 = off", _in_range("frequency_penalty")),
+    Field(
+        "temperature",
+        "temperature",
+        "0 = greedy",
+        lambda value: value == 0 or _in_range("temperature")(value),
+        f"0 for greedy, or {_range('temperature')}",
+        draw=True,
+    ),
+    Field(
+        "top_k",
+        "top-k",
+        "0 = off",
+        lambda v: 0 <= v < 2**31,
+        "a whole number from 0 to 2147483647",
+        whole=True,
+        draw=True,
+    ),
+    Field(
+        "top_p", "top-p", "0 – 1, 1 = off", lambda v: 0 < v <= 1, "above 0, at most 1", draw=True
+    ),
+    Field("min_p", "min-p", "0 – 1, 0 = off", lambda v: 0 <= v <= 1, "from 0 to 1", draw=True),
+    Field(
+        "seed",
+        "seed",
+        "empty = random",
+        lambda v: 0 <= v < 2**64,
+        "a whole number below 2^64, or nothing for a random one",
+        whole=True,
+        draw=True,
+    ),
+    *(
+        Field(name, label, hint, _in_range(name), _range(name))
+        for name, label, hint in (
+            ("repetition_penalty", "repetition", "1 = off"),
+            ("presence_penalty", "presence", "0 = off"),
+            ("frequency_penalty", "frequency", "0 = off"),
+        )
+    ),
 )
 
 
 class SamplerForm(Vertical):
     """A toggle for greedy and one input a field."""
+
+    class Changed(Message):
+        """Something else is typed or chosen now."""
 
     def __init__(self, sampler: Sampler, form_id: str = "sampler-form") -> None:
         super().__init__(id=form_id)
@@ -84,6 +123,12 @@ class SamplerForm(Vertical):
         """Greedy on or off."""
         event.stop()
         self._dim(event.toggle.value)
+        self.post_message(self.Changed())
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Another number."""
+        event.stop()
+        self.post_message(self.Changed())
 
     def _dim(self, greedy: bool) -> None:
         for field in FIELDS:
@@ -91,8 +136,12 @@ class SamplerForm(Vertical):
                 self.query_one(f"#field-{field.name}", Input).disabled = greedy
 
     def value(self) -> Sampler:
-        """The sampler; InspectError that names the field when one is wrong."""
+        """The sampler; InspectError that names the field when one is wrong.
+
+        Temperature 0 is greedy, as on the command line.
+        """
         greedy = self.query_one("#greedy", Toggle).value
+        greedy = greedy or self._number(FIELDS[0]) == 0
         values = {
             field.name: self._number(field) for field in FIELDS if not (greedy and field.draw)
         }
@@ -107,5 +156,5 @@ class SamplerForm(Vertical):
         except ValueError:
             value = float("nan")
         if not field.check(value):
-            raise InspectError(f"{field.label} cannot be {text or 'empty'}: {field.hint}")
+            raise InspectError(f"{field.label} cannot be {text or 'empty'}: {field.allowed}")
         return value

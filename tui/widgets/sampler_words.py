@@ -5,7 +5,7 @@ Knows a sampler; nothing of sessions. What changes nothing is not said.
 
 from typing import Final
 
-from engine_daemon.protocol.values import Sampler
+from engine_daemon.protocol.values import DroppedBy, Sampler
 from tui.text import ELLIPSIS, SafeText
 
 _SEED: Final = 8
@@ -31,3 +31,9 @@ def sampler_words(sampler: Sampler) -> SafeText:
         seed = str(sampler.seed)
         words.append(f"seed {seed[:_SEED] + ELLIPSIS if len(seed) > _SEED else seed}")
     return SafeText(" ".join(words))
+
+
+def filter_words(dropped_by: DroppedBy) -> str | None:
+    """What took a candidate out, as it is written everywhere on screen; None: nothing did."""
+    word = dropped_by.word
+    return None if word is None else word.replace("_", "-")

@@ -215,6 +215,7 @@ async def test_a_cache_pane_that_is_too_small_says_what_is_missing() -> None:
     story = Story().predict()
     packed = msgspec.msgpack.decode(story.log[-1], type=Predicted)
     cache = msgspec.structs.replace(packed.cache, parked_bytes=1, snapshot_bytes=2, rows_bytes=3)
+    cache = msgspec.structs.replace(cache, device_used_bytes=1, device_total_bytes=2)
     story.add(msgspec.structs.replace(packed, cache=cache))
     story.stop()
     async with screen(story) as (pilot, app, _source):
@@ -224,8 +225,54 @@ async def test_a_cache_pane_that_is_too_small_says_what_is_missing() -> None:
         assert "z shows all" in below
         app.main.query_one("#cache", CachePane).focus()
         await pilot.press("z")
-        assert any(line.startswith("limit") for line in rows(app, "cache"))
+        assert any(line.startswith("mode") for line in rows(app, "cache"))
         assert not app.main.query_one("#cache", CachePane).border_subtitle
+
+
+async def test_the_usual_cache_fits_with_the_weights_among_its_rows() -> None:
+    story = Story().predict()
+    packed = msgspec.msgpack.decode(story.log[-1], type=Predicted)
+    cache = msgspec.structs.replace(packed.cache, parked_bytes=0, snapshot_bytes=0, rows_bytes=3)
+    back = Restored(method="prefill", replayed=68, ms=123.0)
+    story.add(msgspec.structs.replace(packed, cache=cache, restored=back))
+    check = WeightsCheck(checksum="a", same=True, wall_ns=10**18, ms=1.0)
+    source = FakeSource(story.stop(), first=state(weights=check))
+    async with screen(source=source, size=(120, 40)) as (_, app, _source):
+        shown = rows(app, "cache")
+        assert len(shown) == 10
+        assert not app.main.query_one("#cache", CachePane).border_subtitle
+        (weights,) = [line for line in shown if line.startswith("weights")]
+        assert "frozen" in weights
+        (restored,) = [line for line in shown if line.startswith("restored by")]
+        assert "prefill" in restored
+        assert not any(word in "".join(shown) for word in ("fixed", "parked", "snapshots"))
+
+
+async def test_the_cache_bar_is_of_the_limit() -> None:
+    story = Story().predict()
+    packed = msgspec.msgpack.decode(story.log[-1], type=Predicted)
+    cache = msgspec.structs.replace(
+        packed.cache, tokens=4096, capacity_tokens=4100, limit_tokens=8192
+    )
+    story.add(msgspec.structs.replace(packed, cache=cache))
+    async with screen(story.stop(), size=(160, 60)) as (_, app, _source):
+        shown = rows(app, "cache")
+        assert "4 096 of 8 192" in shown[0]
+        assert "50.0 % of the limit" in shown[1]
+        (allocated,) = [line for line in shown if line.startswith("allocated")]
+        assert "for 4 100" in allocated
+
+
+async def test_the_cache_of_a_session_the_engine_does_not_hold_is_dashes() -> None:
+    known = state()
+    away = msgspec.structs.replace(known.sessions[0], resident=False)
+    source = FakeSource(paused(), first=msgspec.structs.replace(known, sessions=[away]))
+    async with screen(source=source) as (_, app, source):
+        text = "\n".join(rows(app, "cache"))
+        assert "not in memory" in text
+        assert "KiB" not in text
+        assert "%" not in text
+        assert rows(app, "cache")[0].split() == ["tokens", "held", "–", "of", "8", "192"]
 
 
 async def test_a_step_from_a_kept_row_read_no_prefill() -> None:

@@ -1,9 +1,13 @@
 """NEXT TOKEN: what is said of candidates."""
 
-from engine_daemon.protocol.events import SamplerSet
-from engine_daemon.protocol.values import Sampler
+import msgspec
+import pytest
+
+from engine_daemon.protocol.codec import unpack_event
+from engine_daemon.protocol.events import Predicted, SamplerSet
+from engine_daemon.protocol.values import DroppedBy, Sampler
 from tests.tui.pilot import rows, screen
-from tests.tui.story import paused
+from tests.tui.story import Story, paused
 
 
 async def test_what_was_dropped_is_named_once() -> None:
@@ -50,3 +54,18 @@ async def test_candidates_units_and_paging() -> None:
         assert "▸" not in rows(app, "next-token")[2]
         await pilot.press("pageup", "k", "up")
         assert rows(app, "next-token")[2].startswith("▸  1")
+
+
+@pytest.mark.parametrize(
+    ("dropped", "words"),
+    [(DroppedBy.TOP_P, "0 top-p"), (DroppedBy.TOP_K, "0 top-k"), (DroppedBy.MIN_P, "0 min-p")],
+)
+async def test_filters_are_called_as_everywhere_on_screen(dropped: DroppedBy, words: str) -> None:
+    story = Story().predict()
+    packed = unpack_event(story.log[-1])
+    assert isinstance(packed, Predicted)
+    by = bytes(dropped if one else 0 for one in packed.candidates.dropped_by)
+    named = msgspec.structs.replace(packed.candidates, dropped_by=by)
+    story.add(msgspec.structs.replace(packed, candidates=named))
+    async with screen(story.stop()) as (_, app, _source):
+        assert words in "\n".join(rows(app, "next-token"))

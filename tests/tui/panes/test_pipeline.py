@@ -4,6 +4,7 @@ import msgspec
 
 from engine_daemon.protocol.codec import unpack_event
 from engine_daemon.protocol.events import EngineStarted, Predicted
+from engine_daemon.protocol.values import Restored
 from tests.tui.pilot import rows, screen
 from tests.tui.story import MODEL, Story
 from tui.panes.base import Line, Pane
@@ -73,3 +74,27 @@ async def test_the_plain_engine_is_not_mentioned() -> None:
     async with screen() as (_, app, _source):
         pane = app.main.query_one("#pipeline", Pane)
         assert "engine" not in "".join(map(text, pane.draw(160, 2)))
+
+
+async def test_a_kept_row_has_no_forward_and_a_second_reading_is_marked() -> None:
+    story = Story().predict().pick(5, b" a", 0.5)
+    for method, processed, ms in (("row", 0, 0.0), ("prefill", 10, 80.0), ("crop", 1, 13.0)):
+        alone = unpack_event(story.predict().log.pop())
+        assert isinstance(alone, Predicted)
+        back = Restored(method=method, replayed=processed, ms=ms)
+        story.add(msgspec.structs.replace(alone, processed=processed, forward_ms=ms, restored=back))
+        story.pick(5, b" a", 0.5, total=ms + 0.6)
+    async with screen(story.predict().stop(), size=(140, 50)) as (_, app, _source):
+        times = [
+            line.split()[-3] for line in rows(app, "tokens")[-5:] if " a" in line or "␣a" in line
+        ]
+        assert times == ["14.0", "°0.6", "↻80.6", "13.6"]
+        pane = app.main.query_one("#pipeline", Pane)
+        for step, forward, total in (
+            (1, "forward – row kept", "total °0.60 ms"),
+            (2, "forward ↻80.0 ms", "total ↻80.6 ms"),
+            (3, "forward 13.0 ms", "total 13.6 ms"),
+        ):
+            app.main._look(step)
+            assert forward in text(pane.draw(140, 1)[0])
+            assert total in text(pane.draw(140, 1)[0])

@@ -10,6 +10,7 @@ from engine_daemon.protocol.commands import (
     At,
     Force,
     ForceText,
+    Recompute,
     Resample,
     SetSampler,
     Switch,
@@ -19,6 +20,7 @@ from engine_daemon.protocol.values import StepFigures, TokenFigure
 from tests.tui.pilot import rows, said, screen, until
 from tests.tui.source import FakeSource
 from tests.tui.story import SESSION, candidates, paused
+from tui.keymap import in_scope
 from tui.screens.branches import BranchesScreen
 from tui.screens.force_text import ForceTextScreen
 from tui.screens.sampler import SamplerScreen
@@ -174,7 +176,17 @@ async def test_re_rolls_are_counted() -> None:
         assert "bern 31 (30)" in shown[-1]
 
 
-async def test_a_row_that_is_gone_is_said() -> None:
-    async with screen() as (pilot, app, _source):
-        await pilot.press("R")
-        await until(pilot, lambda: "not here" in said(app))
+@pytest.mark.parametrize(("back", "step"), [(0, 3), (2, 1)])
+async def test_a_row_that_is_gone_is_computed_again_by_the_key_that_is_named(
+    back: int, step: int
+) -> None:
+    async with screen() as (pilot, app, source):
+        await pilot.press(*["S"] * back, "R")
+        await until(pilot, lambda: f"step {step} are not held any more" in said(app))
+        (action,) = [action for action in in_scope("main") if action.name == "recompute"]
+        assert action.palette
+        assert f"{action.keys[0]} computes them again" in said(app)
+        await pilot.press(action.keys[0])
+        await until(pilot, lambda: bool(source.sent))
+        assert source.sent == [(Recompute(step=step, branch=0), SESSION, None)]
+        await until(pilot, lambda: f"step {step} is computed again" in said(app))

@@ -1,5 +1,8 @@
 """Dialogs over the main screen: prompt, sampler, sessions, help, palette."""
 
+from functools import partial
+
+import msgspec
 from textual.widgets import Input, OptionList, TextArea
 
 from engine_daemon.protocol.commands import (
@@ -9,9 +12,11 @@ from engine_daemon.protocol.commands import (
     SetSampler,
 )
 from engine_daemon.protocol.events import SamplerSet
+from engine_daemon.protocol.state import Place
 from engine_daemon.protocol.values import Sampler
 from tests.tui.pilot import rows, said, screen, until
-from tests.tui.story import SESSION, paused
+from tests.tui.source import FakeSource
+from tests.tui.story import SESSION, paused, state
 from tui.keymap import ACTIONS
 from tui.screens.help import HelpScreen
 from tui.screens.prompt import PromptScreen
@@ -76,6 +81,48 @@ async def test_sampler_settings() -> None:
         assert "top-p" not in f"{pane.border_title}{pane.border_subtitle}"
 
 
+async def test_what_was_wrong_goes_when_it_is_right_and_temperature_0_is_greedy() -> None:
+    async with screen() as (pilot, app, source):
+        await pilot.press("p")
+        await until(pilot, lambda: isinstance(app.screen, SamplerScreen))
+
+        def told() -> str:
+            return str(app.screen.query_one("#complaint").render())
+
+        await pilot.press("space")
+        for name, wrong, reason in (
+            ("top_p", "1.5", "top-p cannot be 1.5: above 0, at most 1"),
+            ("repetition_penalty", "-1", "repetition cannot be -1: from 0.01 to 100"),
+            ("top_k", "1.5", "top-k cannot be 1.5: a whole number"),
+        ):
+            field = app.screen.query_one(f"#field-{name}", Input)
+            right, field.value = field.value, wrong
+            await pilot.press("enter")
+            await until(pilot, partial(lambda words: words in told(), reason))
+            field.value = right
+            await until(pilot, lambda: "cannot be" not in told())
+            assert not app.screen.query_one("#complaint").has_class("wrong")
+        app.screen.query_one("#field-temperature", Input).value = "0"
+        app.screen.query_one("#field-presence_penalty", Input).value = "0.5"
+        await pilot.press("enter")
+        await until(pilot, lambda: bool(source.sent))
+        command = source.sent[0][0]
+        assert isinstance(command, SetSampler)
+        assert command.sampler == Sampler(greedy=True, presence_penalty=0.5)
+
+
+async def test_a_narrow_new_prompt_cuts_no_words() -> None:
+    for size, hints in (((80, 24), False), ((120, 40), True)):
+        async with screen(size=size) as (pilot, app, _source):
+            await pilot.press("ctrl+n")
+            await until(pilot, partial(lambda on: isinstance(on.screen, PromptScreen), app))
+            await pilot.pause()
+            shown = [one for one in app.screen.query(".field-hint, .field-label") if one.display]
+            assert any(one.has_class("field-hint") for one in shown) == hints
+            for one in shown:
+                assert one.content_size.width >= len(str(one.render())), one
+
+
 async def test_new_prompt_starts_from_the_session_on_screen() -> None:
     story = paused()
     seed = 9_876_543_210_987_654_321
@@ -110,6 +157,28 @@ async def test_sessions_are_chosen_and_closed() -> None:
         await pilot.press("x")
         await until(pilot, lambda: bool(source.sent))
         assert source.sent[0][:2] == (Close(), SESSION)
+
+
+async def test_sessions_have_gaps_and_say_at_80_columns_what_is_not_in_memory() -> None:
+    known = state()
+    (here,) = known.sessions
+    ended = Place(kind="ended", step=200_000, reason="length")
+    title = "Once upon a time there was a title that is longer than any list"
+    away = msgspec.structs.replace(
+        here, session="9XXXXXXX", status="ended", place=ended, title=title, resident=False
+    )
+    source = FakeSource(paused(), first=msgspec.structs.replace(known, sessions=[here, away]))
+    async with screen(source=source, size=(80, 24)) as (pilot, app, _source):
+        await pilot.press("t")
+        await until(pilot, lambda: isinstance(app.screen, SessionsScreen))
+        await pilot.pause()
+        choices = app.screen.query_one(OptionList)
+        lines = [choices.render_line(y).text for y in range(2)]
+        (gone,) = [line for line in lines if "9XXXXXXX" in line]
+        assert "ended   step 200000 (length)  not in memory  Once" in gone
+        assert gone.rstrip().endswith("…")
+        (held,) = [line for line in lines if SESSION in line]
+        assert held.index("Kube") == gone.index("Once")
 
 
 async def test_help_names_every_action() -> None:

@@ -39,7 +39,9 @@ async def test_a_lease_is_not_taken_without_a_yes(answer: str) -> None:
         assert "take the lease from bob@box?" in keys(app)
         await pilot.press(answer)
         await pilot.pause()
-        assert "take the lease" not in keys(app)
+        assert keys(app) == "no: the lease stays where it is"
+        await pilot.press("S")
+        await until(pilot, lambda: "stays where" not in keys(app))
         assert (source.leased, source.sent) == ([], [])
 
 
@@ -85,6 +87,24 @@ async def test_an_observer_is_called_one_and_offered_no_commands() -> None:
         assert (source.sent, source.leased) == ([], [])
 
 
+async def test_a_narrow_first_line_has_the_lease_first_then_the_viewers() -> None:
+    async with screen(source=held("ann@newcomer-box"), size=(80, 24)) as (pilot, app, source):
+        line = rows(app, "status")[0]
+        assert "lease ann@newcomer-box" in line
+        assert "tok/s" not in line
+        source.hold("a")
+        await until(pilot, lambda: "lease a ·" in rows(app, "status")[0])
+        assert "2 viewers" in rows(app, "status")[0]
+
+
+async def test_the_viewers_counted_are_those_of_the_session() -> None:
+    known = state()
+    elsewhere = msgspec.structs.replace(known.viewers[1], sessions=["OTHERONE"])
+    first = msgspec.structs.replace(known, viewers=[known.viewers[0], elsewhere])
+    async with screen(source=FakeSource(paused(), first=first)) as (_, app, _source):
+        assert "1 viewer ·" in rows(app, "status")[0]
+
+
 async def test_who_did_what_is_below_the_text() -> None:
     async with screen() as (pilot, app, _source):
         app.view.columns.acts.clear()
@@ -97,6 +117,25 @@ async def test_who_did_what_is_below_the_text() -> None:
     async with screen(source=source) as (_, app, _source):
         rows(app, "sequence")
         assert "step" not in str(app.main.query_one("#sequence").border_subtitle)
+
+
+async def test_an_error_says_its_reason_each_time_and_marks_its_command() -> None:
+    why = "68 positions are more than the context of 64 \x1b[31mtokens"
+    story = paused()
+    async with screen(story) as (pilot, app, source):
+        for _ in range(2):
+            story.command("run_to", 4).stop("error", message=why)
+            source.flush()
+            await until(pilot, lambda: "error: 68 positions are more than" in keys(app))
+            assert "\x1b" not in keys(app)
+            await pilot.press("S")
+            await until(pilot, lambda: "space pause/run" in keys(app))
+        await pilot.press("v")
+        await until(pilot, lambda: isinstance(app.screen, ViewersScreen))
+        shown = str(app.screen.query_one("#viewer-list").render())
+        failed = [line for line in shown.split("\n") if "✗ 68 positions are more" in line]
+        assert len(failed) == 2
+        assert all("step to 4" in line for line in failed)
 
 
 async def test_the_list_of_viewers() -> None:
