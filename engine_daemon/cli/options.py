@@ -216,7 +216,13 @@ OPTIONS: Final = (
     ),
     Option("--fail-on-until", _G.RUN, "exit 1 when --until stopped it"),
     Option("--stop", _G.SESSION, "stop when this text was written", "TEXT", repeat=True),
-    Option("--timeout", _G.SESSION, "pause after so long, loading excluded", "DURATION", _timeout),
+    Option(
+        "--timeout",
+        _G.SESSION,
+        "stop at the step after so long, loading excluded; run: exit 124",
+        "DURATION",
+        _timeout,
+    ),
     Option(
         "--watch",
         _G.SESSION,

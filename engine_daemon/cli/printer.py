@@ -52,6 +52,10 @@ class Printer(Protocol):
         """The run failed; written at once."""
         ...
 
+    def aside(self) -> None:
+        """Something is said on standard error next."""
+        ...
+
     def end(self) -> None:
         """Nothing follows."""
         ...
@@ -118,6 +122,9 @@ class JsonPrinter:
         except StdoutClosed:
             return
 
+    def aside(self) -> None:
+        """Lines are whole."""
+
     def end(self) -> None:
         """Nothing to add."""
 
@@ -178,6 +185,12 @@ class TextPrinter:
             self._out.write()
         except StdoutClosed:
             return
+
+    def aside(self) -> None:
+        """On a terminal, what is said gets a line of its own."""
+        if self._out.terminal and self._open_line:
+            self._out.add(b"\n")
+            self._open_line = False
 
     def end(self) -> None:
         """On a terminal, end the line."""
