@@ -24,8 +24,8 @@ from engine_daemon.cli.target import (
     ASKING,
     Target,
     base,
-    check_asked,
     check_model,
+    check_running,
     defaults,
     lenient_config,
     running_target,
@@ -60,7 +60,7 @@ def start_command(given: Given) -> int:
             if not started_meanwhile(target, error):
                 raise
     wait_for_connection(target.paths)
-    check_asked(target, state_of(target).engine)
+    check_running(target)
     if not given.no_wait:
         _wait(target)
     say(f"the daemon {name} is running already")
