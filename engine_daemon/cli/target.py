@@ -33,6 +33,7 @@ IMPLICIT_IDLE_S: Final = 2 * 3600.0
 """Idle exit of a daemon that a screen or a run started."""
 ASKING: Final = "ask"
 """Name of a client that only looks at the state."""
+_NOTHING: Final = Asked()
 _CONNECTION_S: Final = 10.0
 _GONE_S: Final = 2.0
 _POLL_S: Final = 0.02
@@ -52,7 +53,7 @@ class Target:
     asked: Asked
     theme: str | None = None
     tunnel: Tunnel | None = None
-    typed: Asked = Asked()
+    typed: Asked = _NOTHING
 
     @property
     def option(self) -> str:
