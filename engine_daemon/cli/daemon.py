@@ -82,6 +82,8 @@ def _start(target: Target, options: DaemonOptions, given: Given) -> None:
     else:
         state = state_of(target)
         say(f"the daemon {target.paths.name} is ready: {_engine_text(state.engine)}")
+        for note in state.engine.details.notes:
+            say(f"note: {note}")
     if options.share or options.share_control:
         may = (("watch", options.share), ("command", options.share_control))
         who = "; ".join(f"{names} may {what}" for what, names in may if names)

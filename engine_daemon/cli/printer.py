@@ -136,9 +136,11 @@ class JsonPrinter:
 class TextPrinter:
     """The bytes of the continuation; on a terminal as safe text that ends its line."""
 
-    def __init__(self, *, echo: bool) -> None:
+    def __init__(self, *, echo: bool, loads: bool) -> None:
+        """`loads`: this command has the model loaded, so how that went is to be said here."""
         self._out = Stdout()
         self._echo = echo
+        self._loads = loads
         self._text = TerminalText()
         self._open_line = False
         self._first: Predicted | None = None
@@ -156,7 +158,7 @@ class TextPrinter:
             case Stepped():
                 self._first = None
         match event:
-            case EngineStarted():
+            case EngineStarted() if self._loads:
                 for note in event.notes:
                     say(f"note: {note}")
             case PromptSet():

@@ -27,6 +27,7 @@ from engine_daemon.client import DaemonClient, Update
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.export.jsonl import JsonLines
 from engine_daemon.launch import load_error
+from engine_daemon.lookup import is_running
 from engine_daemon.paths import with_name
 from engine_daemon.protocol.codec import unpack_event
 from engine_daemon.protocol.commands import Batch, Close, Lost, Open, StateMessage
@@ -65,7 +66,9 @@ def main(arguments: list[str], given: Given) -> int:
     command = open_command(given, prompt, run=True)
     target = target_of(given)
     take_sighup()
-    printer: Printer = JsonPrinter() if given.json else TextPrinter(echo=given.echo)
+    printer: Printer = JsonPrinter()
+    if not given.json:
+        printer = TextPrinter(echo=given.echo, loads=not is_running(target.paths))
     with Recorder(given.record) as recorder:
         try:
             code = on_running(
