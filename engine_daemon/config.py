@@ -17,6 +17,7 @@ from engine_daemon.outside import parse_toml
 from engine_daemon.paths import Paths, check_name, paths_for, read_regular
 from engine_daemon.protocol.worker import EngineOptions
 from engine_daemon.settings import KEYS, SECTIONS
+from engine_daemon.theme_names import theme_names
 
 CONFIG_FILE: Final = "config.toml"
 IDLE_CACHE_S: Final = 1800.0
@@ -175,8 +176,23 @@ def read_config(folder: Path, faults: list[InspectError] | None = None) -> Confi
         for host, fields in reading.named("remote", raw.get("remote", {}))
         if fields
     }
+    with reading.fault():
+        _check_theme(path, flat["screen"])
     known = {**flat["paths"], **flat["screen"]}
     return msgspec.structs.replace(Config(daemons=daemons, remotes=remotes), **known)
+
+
+def _check_theme(path: Path, screen: dict[str, object]) -> None:
+    """Raise InspectError for a theme that is nowhere, which is then left out of `screen`."""
+    theme = screen.get("theme")
+    if theme is None:
+        return
+    names = theme_names(path.parent)
+    if theme not in names:
+        del screen["theme"]
+        raise InspectError(
+            f"{path}: theme in [screen] names no theme: {theme!r}", suggestion(str(theme), names)
+        )
 
 
 def _parse(path: Path) -> dict[str, object]:

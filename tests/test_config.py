@@ -122,6 +122,21 @@ def test_every_option_of_a_daemon_has_a_key() -> None:
     assert fields == set(Asked.__struct_fields__)
 
 
+def test_a_theme_that_is_nowhere_is_named_with_the_nearest(tmp_path: Path) -> None:
+    folder = written(tmp_path, '[screen]\ntheme = "papr"\n')
+    with pytest.raises(InspectError) as raised:
+        read_config(folder)
+    assert raised.value.message == f"{folder}/config.toml: theme in [screen] names no theme: 'papr'"
+    assert (raised.value.hint, raised.value.exit_code) == ("Did you mean paper?", 2)
+    faults: list[InspectError] = []
+    assert read_config(folder, faults) == Config()
+    assert len(faults) == 1
+    (folder / "themes").mkdir()
+    (folder / "themes" / "broken.toml").write_text("name = ", "utf-8")
+    (folder / "themes" / "mine.toml").write_text('name = "papr"', "utf-8")
+    assert read_config(folder).theme == "papr"
+
+
 def test_what_is_right_can_be_used_though_something_is_wrong(tmp_path: Path) -> None:
     folder = written(
         tmp_path,

@@ -24,8 +24,8 @@ from engine_daemon.cli.target import (
     ASKING,
     Target,
     base,
-    check_asked,
     check_model,
+    check_running,
     defaults,
     lenient_config,
     running_target,
@@ -60,7 +60,7 @@ def start_command(given: Given) -> int:
             if not started_meanwhile(target, error):
                 raise
     wait_for_connection(target.paths)
-    check_asked(target, state_of(target).engine)
+    check_running(target)
     if not given.no_wait:
         _wait(target)
     say(f"the daemon {name} is running already")
@@ -82,6 +82,8 @@ def _start(target: Target, options: DaemonOptions, given: Given) -> None:
     else:
         state = state_of(target)
         say(f"the daemon {target.paths.name} is ready: {_engine_text(state.engine)}")
+        for note in state.engine.details.notes:
+            say(f"note: {note}")
     if options.share or options.share_control:
         may = (("watch", options.share), ("command", options.share_control))
         who = "; ".join(f"{names} may {what}" for what, names in may if names)

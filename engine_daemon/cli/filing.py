@@ -33,6 +33,20 @@ from engine_daemon.recording.reader import Recording
 from engine_daemon.recording.writer import LogWriter
 
 _TITLE_CHARACTERS: Final = 200
+_STOPS: Final = {
+    "goal": "a step that was asked for",
+    "pause": "a pause",
+    "eos": "the end of the sequence",
+    "length": "length (--steps)",
+    "context": "a full context",
+    "condition": "a condition",
+    "timeout": "--timeout",
+    "no_memory": "too little memory",
+    "engine_lost": "a lost engine",
+    "disk_full": "a full disk",
+    "error": "an error of the engine",
+}
+"""Reasons to stop, for people."""
 _OPENING: Final = 8
 """What a session is set to stands among so many first events."""
 
@@ -43,15 +57,25 @@ def show(arguments: list[str], given: Given) -> int:
     columns = Columns()
     with Recording.open(Path(row.file), columns) as recording:
         recording.check()
-        say_missing(recording)
+        if not row.open:
+            say_missing(recording)
         facts = _facts(row, recording, columns)
     if given.json:
         tell(msgspec.json.encode(facts).decode())
     else:
         width = max(map(len, facts))
         for name, value in facts.items():
-            tell(f"{name.replace('_', ' '):<{width}}  {'-' if value is None else value}")
+            tell(f"{name.replace('_', ' '):<{width}}  {_in_words(name, value)}")
     return Exit.DONE
+
+
+def _in_words(name: str, value: object) -> str:
+    """A fact as people say it."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if value is None:
+        return "-"
+    return _STOPS.get(str(value), str(value)) if name == "stopped_by" else str(value)
 
 
 def _facts(row: Row, recording: Recording, columns: Columns) -> Line:
@@ -159,6 +183,11 @@ def remove(arguments: list[str], given: Given) -> int:
     if row.open:
         raise InspectError(
             f"{row.session} is open", f"Close it first: llm-inspect close {row.session}"
+        )
+    if row.kept:
+        raise InspectError(
+            f"{row.session} is kept",
+            f"No longer keep it first: llm-inspect sessions keep --off {row.session}",
         )
     _let_go(target, row, given)
     path = Path(row.file)

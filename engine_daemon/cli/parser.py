@@ -28,7 +28,8 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """A command line that makes sense. `command` is a key of COMMANDS; SCREEN = no command."""
+    """A command line that makes sense. `command` is a key of COMMANDS; SCREEN = no command. Where
+    help is asked for it may be a word with verbs alone."""
 
     command: str
     arguments: list[str]
@@ -103,7 +104,9 @@ def parse(argv: Sequence[str]) -> Parsed:
     split = words.index("--") if "--" in words else len(words)
     head, literal = words[:split], words[split + 1 :]
     if head[:1] == ["help"]:  # the word itself only: `Hello` is two edits away, and a prompt
-        return Parsed(_command([*head[1:], "--help"])[0], [], Given(help=True))
+        head = [*head[1:], "--help"]
+    if _asks_of_word(head):
+        return Parsed(head[0], [], Given(help=True))
     name, rest = _command(head)
     given, arguments = _options(name, rest)
     if given.help or given.version:
@@ -115,6 +118,18 @@ def parse(argv: Sequence[str]) -> Parsed:
     return Parsed(name, arguments, given)
 
 
+def verbs_of(word: str) -> list[str]:
+    """What can be done with a word that is only the first of a command; else nothing."""
+    return [name.split()[1] for name in COMMANDS if name.startswith(f"{word} ")]
+
+
+def _asks_of_word(head: list[str]) -> bool:
+    """`daemon --help`: about a word and not one of its verbs."""
+    if len(head) < 2 or not verbs_of(head[0]) or not head[1].startswith("-"):
+        return False
+    return "--help" in head or "-h" in head
+
+
 def _command(head: list[str]) -> tuple[str, list[str]]:
     """The command that the line begins with, and what follows it."""
     if not head or head[0] not in _WORDS:
@@ -122,15 +137,13 @@ def _command(head: list[str]) -> tuple[str, list[str]]:
     word, rest = head[0], head[1:]
     if word in COMMANDS:
         return word, rest
-    verbs = [name.split()[1] for name in COMMANDS if name.startswith(f"{word} ")]
+    verbs = verbs_of(word)
     if rest and not rest[0].startswith("-"):
         if rest[0] not in verbs:
             raise InspectError(f"{word} has no {rest[0]!r}", suggestion(rest[0], verbs))
         return f"{word} {rest[0]}", rest[1:]
     if word in _DEFAULT_VERB:
         return f"{word} {_DEFAULT_VERB[word]}", rest
-    if any(option in rest for option in ("--help", "-h")):
-        return SCREEN, ["--help"]
     raise InspectError(
         f"{word} needs to know what to do", f"Write llm-inspect {word} {'|'.join(verbs)}"
     )

@@ -52,6 +52,10 @@ class Printer(Protocol):
         """The run failed; written at once."""
         ...
 
+    def aside(self) -> None:
+        """Something is said on standard error next."""
+        ...
+
     def end(self) -> None:
         """Nothing follows."""
         ...
@@ -118,6 +122,9 @@ class JsonPrinter:
         except StdoutClosed:
             return
 
+    def aside(self) -> None:
+        """Lines are whole."""
+
     def end(self) -> None:
         """Nothing to add."""
 
@@ -129,9 +136,11 @@ class JsonPrinter:
 class TextPrinter:
     """The bytes of the continuation; on a terminal as safe text that ends its line."""
 
-    def __init__(self, *, echo: bool) -> None:
+    def __init__(self, *, echo: bool, loads: bool) -> None:
+        """`loads`: this command has the model loaded, so how that went is to be said here."""
         self._out = Stdout()
         self._echo = echo
+        self._loads = loads
         self._text = TerminalText()
         self._open_line = False
         self._first: Predicted | None = None
@@ -149,7 +158,7 @@ class TextPrinter:
             case Stepped():
                 self._first = None
         match event:
-            case EngineStarted():
+            case EngineStarted() if self._loads:
                 for note in event.notes:
                     say(f"note: {note}")
             case PromptSet():
@@ -178,6 +187,12 @@ class TextPrinter:
             self._out.write()
         except StdoutClosed:
             return
+
+    def aside(self) -> None:
+        """On a terminal, what is said gets a line of its own."""
+        if self._out.terminal and self._open_line:
+            self._out.add(b"\n")
+            self._open_line = False
 
     def end(self) -> None:
         """On a terminal, end the line."""

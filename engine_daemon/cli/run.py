@@ -22,11 +22,12 @@ from engine_daemon.cli.record import Recorder
 from engine_daemon.cli.request import open_command, who
 from engine_daemon.cli.signals import interrupted_code, take_sighup
 from engine_daemon.cli.target import Target, attached_or_gone, on_running, target_of
+from engine_daemon.cli.why import Typed, why
 from engine_daemon.client import DaemonClient, Update
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.export.jsonl import JsonLines
-from engine_daemon.export.objects import condition_text
 from engine_daemon.launch import load_error
+from engine_daemon.lookup import is_running
 from engine_daemon.paths import with_name
 from engine_daemon.protocol.codec import unpack_event
 from engine_daemon.protocol.commands import Batch, Close, Lost, Open, StateMessage
@@ -65,7 +66,9 @@ def main(arguments: list[str], given: Given) -> int:
     command = open_command(given, prompt, run=True)
     target = target_of(given)
     take_sighup()
-    printer: Printer = JsonPrinter() if given.json else TextPrinter(echo=given.echo)
+    printer: Printer = JsonPrinter()
+    if not given.json:
+        printer = TextPrinter(echo=given.echo, loads=not is_running(target.paths))
     with Recorder(given.record) as recorder:
         try:
             code = on_running(
@@ -90,8 +93,7 @@ async def _run(
             reply = await client.command(command)
             assert reply.session is not None
             client.follow(reply.session)
-            run = Run(client, reply.session, printer, recorder)
-            run.failing = len(given.until) if given.fail_on_until else 0
+            run = Run(client, reply.session, printer, recorder, Typed.of(given))
             interrupts.lead_to(run.interrupted)
             try:
                 return await run.to_its_end(keep=given.keep)
@@ -106,16 +108,18 @@ async def _run(
 
 
 class Run:
-    """One run, from the accepted `open` on. `stays_open`: worth saying how to come back.
-
-    `failing`: so many conditions, the first ones, make the run fail when they stop it.
-    """
+    """One run, from the accepted `open` on. `stays_open`: worth saying how to come back."""
 
     def __init__(
-        self, client: DaemonClient, session: str, printer: Printer, recorder: Recorder
+        self,
+        client: DaemonClient,
+        session: str,
+        printer: Printer,
+        recorder: Recorder,
+        typed: Typed,
     ) -> None:
         self.stays_open = False
-        self.failing = 0
+        self._typed = typed
         self._code = Exit.DONE
         self._client = client
         self._session = session
@@ -127,6 +131,7 @@ class Run:
         self._rejected: InspectError | None = None
         self._unwritable: InspectError | None = None
         self._paused_by = ""
+        self._asides: list[str] = []
         self._waits = ""
         self._stuck = False
         self._done = False
@@ -152,6 +157,7 @@ class Run:
             raise
         finally:
             self._progress.close()
+            self._say()
             await updates.close()
             await self._leave.forget()
 
@@ -163,7 +169,8 @@ class Run:
                 case Batch():
                     self._take(update)
                 case Lost(by=by):
-                    say(f"the lease of the session was taken by {by}; the run waits for them")
+                    taken = f"the lease of the session was taken by {by}; the run waits for them"
+                    self._asides.append(taken)
                 case _:
                     pass
         await self._let_go()
@@ -172,18 +179,27 @@ class Run:
             self._lines.columns.status, self._has_engine, self._stuck
         ):
             self._go()
+        if self._asides:
+            self._printer.aside()
         try:
             await self._printer.flush()
         except StdoutClosed as closed:
             self._unwritable = closed.failure
             self._leave.begin(Exit.DONE)
+        self._say()
+
+    def _say(self) -> None:
+        """What is for people, after the text that came before it."""
+        for words in self._asides:
+            say(words)
+        self._asides.clear()
 
     async def _let_go(self) -> None:
         """A run that waits commands nothing: whoever paused it may have it go on."""
         if self._waits:
             with contextlib.suppress(InspectError):
                 await self._client.lease("release", self._session)
-            say(self._waits)
+            self._asides.append(self._waits)
             self._waits = ""
 
     def _take(self, batch: Batch) -> None:
@@ -198,7 +214,8 @@ class Run:
                 self._printer.event(event)
                 self._judge(event)
             elif isinstance(event, Branched | Switched):
-                say(f"somebody went to branch {event.branch}; the run waits for branch 0")
+                went = f"somebody went to branch {event.branch}; the run waits for branch 0"
+                self._asides.append(went)
 
     def _look(self, state: State) -> None:
         """Show how the model loads while the session waits for it; give up when it cannot, or
@@ -223,7 +240,7 @@ class Run:
         stuck = state.engine.word == "stuck"
         if stuck and not self._stuck:
             self._progress.close()
-            say(f"{state.engine.message}; the run waits. {state.engine.hint}")
+            self._asides.append(f"{state.engine.message}; the run waits. {state.engine.hint}")
         self._stuck = stuck
 
     @property
@@ -244,7 +261,7 @@ class Run:
             case Stopped():
                 self._stopped(event)
             case ConditionDisabled(number=number, message=message):
-                say(f"condition {number}: {message}")
+                self._asides.append(f"condition {number}: {message}")
             case Closed():
                 self._was_closed()
             case _:
@@ -258,9 +275,9 @@ class Run:
             )
         limits = self._lines.columns.limits
         at_limit = limits is not None and limits.max_steps == len(self._lines.columns.path(0))
-        if stopped.condition is not None:
-            (at, _) = self._lines.columns.fired[-1]
-            say(f"stopped at step {at} by {condition_text(stopped)}")
+        cause = why(stopped, self._lines.columns, self._typed)
+        if cause:
+            self._asides.append(cause)
         if stopped.reason in _ENDS or (stopped.reason == "goal" and at_limit):
             self._code = self._verdict(stopped)
             self._end(self._lines.stopped_lines(stopped))
@@ -284,7 +301,7 @@ class Run:
         """What the command exits with after an end that is no fault."""
         if stopped.reason == "timeout":
             return Exit.TIMEOUT
-        failed = stopped.condition is not None and stopped.condition <= self.failing
+        failed = stopped.condition is not None and stopped.condition <= self._typed.failing
         return Exit.DIFFERENT if failed else Exit.DONE
 
     def _was_closed(self) -> None:

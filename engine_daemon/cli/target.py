@@ -6,15 +6,13 @@ Knows configuration, options and launching; nothing of sessions.
 import asyncio
 import contextlib
 import dataclasses
-import math
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
-import msgspec
-
+from engine_daemon.cli.asked import check_asked
 from engine_daemon.cli.beforehand import in_words, options_before
 from engine_daemon.cli.options import Given
 from engine_daemon.cli.output import say
@@ -27,15 +25,15 @@ from engine_daemon.errors import Exit, InspectError
 from engine_daemon.launch import start_daemon
 from engine_daemon.lookup import is_running, no_daemon, read_connection
 from engine_daemon.mending import Tunnel
-from engine_daemon.options import duration_text
 from engine_daemon.paths import DEFAULT_NAME, WHERE, Paths, foreign, name_option, paths_for
-from engine_daemon.protocol.state import EngineState, State
+from engine_daemon.protocol.state import State
 from engine_daemon.protocol.worker import EngineOptions
 
 IMPLICIT_IDLE_S: Final = 2 * 3600.0
 """Idle exit of a daemon that a screen or a run started."""
 ASKING: Final = "ask"
 """Name of a client that only looks at the state."""
+_NOTHING: Final = Asked()
 _CONNECTION_S: Final = 10.0
 _GONE_S: Final = 2.0
 _POLL_S: Final = 0.02
@@ -49,12 +47,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A daemon as a command line means it."""
+    """A daemon as a command line means it. `typed`: what of `asked` is not `config.toml`'s."""
 
     paths: Paths
     asked: Asked
     theme: str | None = None
     tunnel: Tunnel | None = None
+    typed: Asked = _NOTHING
 
     @property
     def option(self) -> str:
@@ -68,7 +67,8 @@ def target_of(given: Given, *, starts_daemon: bool = False) -> Target:
     config = read_config(paths_for(name).config)
     section = config.daemons.get(name, Asked())
     line = asked_for(given, max_context=given.max_context if starts_daemon else None)
-    return Target(config.paths(name), line.over(section).checked(), config.theme)
+    asked = line.over(section).checked()
+    return Target(config.paths(name), asked, config.theme, typed=line)
 
 
 def running_target(given: Given) -> Target:
@@ -170,8 +170,7 @@ def _start_or_join(target: Target) -> None:
             if not started_meanwhile(target, error):
                 raise
     wait_for_connection(target.paths)
-    if target.asked.given():
-        check_asked(target, state_of(target).engine)
+    check_running(target)
 
 
 def left(paths: Paths, error: InspectError) -> bool:
@@ -287,55 +286,12 @@ def check_model(asked: Asked) -> None:
         )
 
 
-def check_asked(target: Target, engine: EngineState) -> None:
-    """Raise InspectError (exit 4) when the running daemon is not as asked for."""
-    try:
-        running = DaemonOptions.read(target.paths.options)
-    except (OSError, msgspec.MsgspecError):
-        return
-    differing = differences(target.asked, running, engine)
-    if differing:
-        given = " ".join(_typed(option, wanted) for option, wanted, _ in differing)
-        have = ", ".join(f"{option} {value}" for option, _, value in differing)
-        raise InspectError(
-            f"the daemon {target.paths.name} runs with {have}; asked for was {given}",
-            f"Restart it: llm-inspect daemon restart{target.option} {given}; "
-            "or choose another with --name",
-            exit_code=Exit.DAEMON,
-            code="other_options",
-        )
+def check_running(target: Target) -> None:
+    """See that the running daemon is as asked for; say in what it need not be, and is not.
 
-
-def differences(
-    asked: Asked, running: DaemonOptions, engine: EngineState
-) -> list[tuple[str, str, str]]:
-    """(option, asked for, what runs) for everything asked for that is otherwise."""
-    loaded = engine.model
-    actual = {"device": loaded.device, "dtype": loaded.dtype} if loaded else {}
-    found = []
-    have: dict[str, object] = msgspec.structs.asdict(running.engine)
-    for name in ("share", "share_control", "stuck_s", "spool_bytes"):
-        have[name] = getattr(running, name)
-    have["engine"] = running.engine.backend
-    have["idle_exit_s"] = math.inf if running.idle_exit_s is None else running.idle_exit_s
-    for name, wanted in asked.given().items():
-        now = actual.get(name, "")
-        same = wanted in (have[name], now, now.split(":")[0])
-        if not same and not (wanted == "auto" and name in ("device", "dtype")):
-            option = name.removesuffix("_s").replace("_", "-")
-            found.append((option, _written(wanted), _written(have[name])))
-    return found
-
-
-def _typed(option: str, value: str) -> str:
-    """An option with its value as one would type it."""
-    return f"--{option}" if value == "on" else f"--{option} {value}"
-
-
-def _written(value: object) -> str:
-    """An option's value as one would type it."""
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    if isinstance(value, float):
-        return duration_text(value)
-    return "unset" if value is None else str(value)
+    Raises InspectError (exit 4) when it is not.
+    """
+    if target.asked.given():
+        engine = state_of(target).engine
+        for line in check_asked(target.paths, target.asked, target.typed, engine):
+            say(line)

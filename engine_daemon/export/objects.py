@@ -145,7 +145,8 @@ def condition(stopped: Stopped) -> Line | None:
 
 def condition_text(stopped: Stopped) -> str:
     """The same in one line, for people."""
-    values = ", ".join(f"{name} {_short(value)}" for name, value in stopped.values.items())
+    told = {name: value for name, value in stopped.values.items() if name != stopped.source}
+    values = ", ".join(f"{name} {_short(value)}" for name, value in told.items())
     return f"condition {stopped.condition}: {stopped.source}" + (f" ({values})" if values else "")
 
 

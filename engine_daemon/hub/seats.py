@@ -97,6 +97,9 @@ class Seats:
         self._changed()
 
     def _reject(self, session: Session, problem: ev.PromptRejected) -> None:
+        """It is over before it began; one that was never taken up leaves no recording."""
+        if session.opened_by is not None:
+            session.log.path.unlink(missing_ok=True)
         session.append(problem)
         session.close("rejected", time.monotonic())
         self._changed()

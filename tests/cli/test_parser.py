@@ -137,7 +137,32 @@ def test_help_with_the_name_of_a_command() -> None:
         assert parse(words).command == "run"
         assert parse(words).given.help
     assert parse(["help", "daemon", "start"]).command == "daemon start"
-    assert parse(["help", "daemon"]).command == SCREEN
+    for words in (["help", "daemon"], ["daemon", "--help"], ["daemon", "-h"]):
+        assert parse(words).command == "daemon"
+        assert parse(words).given.help
+    assert parse(["sessions", "--json", "--help"]).command == "sessions"
+    assert parse(["daemon", "logs", "--help"]).command == "daemon logs"
+
+
+@pytest.mark.parametrize("word", ["daemon", "sessions", "models"])
+def test_help_of_a_word_lists_its_verbs_and_all_their_options(word: str) -> None:
+    text = help_text(word)
+    assert max(map(len, text.splitlines())) <= 100
+    for name, command in COMMANDS.items():
+        if name.startswith(f"{word} "):
+            assert f"llm-inspect {name}" in text
+            assert command.help in text
+            for option in options_of(command.groups):
+                assert option.flag in text.split(), option.flag
+
+
+def test_help_lists_every_option_of_every_command() -> None:
+    text = help_text(SCREEN)
+    for option in OPTIONS:
+        assert option.flag in text.replace(",", " ").split(), option.flag
+    for name, command in COMMANDS.items():
+        for option in options_of(command.groups):
+            assert option.flag in help_text(name).split(), (name, option.flag)
 
 
 def test_every_option_has_its_field_and_some_command() -> None:

@@ -4,13 +4,16 @@ import math
 
 import pytest
 
-from engine_daemon.cli.options import Given
-from engine_daemon.cli.target import attach_target, differences, reached, target_of
+from engine_daemon.cli.asked import NO_OPTIONS, Difference, check_asked, differences
+from engine_daemon.cli.options import OPTIONS, Given
+from engine_daemon.cli.target import attach_target, reached, target_of
 from engine_daemon.config import Asked, DaemonOptions
 from engine_daemon.errors import InspectError
+from engine_daemon.paths import paths_for
 from engine_daemon.protocol.state import EngineState
 from engine_daemon.protocol.values import ModelInfo
 from engine_daemon.protocol.worker import EngineOptions
+from engine_daemon.settings import KEYS
 from tests.daemons import directories
 
 LOADED = EngineState(
@@ -59,12 +62,43 @@ def test_the_same(asked: Asked) -> None:
         (Asked(dtype="fp32"), ("dtype", "fp32", "auto")),
         (Asked(device="cpu"), ("device", "cpu", "auto")),
         (Asked(revision="v2"), ("revision", "v2", "unset")),
-        (Asked(idle_exit_s=math.inf), ("idle-exit", "never", "2h")),
-        (Asked(plain_engine=True), ("plain-engine", "on", "off")),
+        (Asked(idle_exit_s=math.inf), ("idle_exit", "never", "2h")),
+        (Asked(plain_engine=True), ("plain_engine", "on", "off")),
     ],
 )
 def test_another(asked: Asked, difference: tuple[str, str, str]) -> None:
-    assert differences(asked, RUNNING, LOADED) == [difference]
+    assert differences(asked, RUNNING, LOADED) == [Difference(*difference)]
+
+
+def test_what_is_typed_is_suggested_and_what_the_configuration_asks_for_is_named() -> None:
+    with directories():
+        paths = paths_for("default")
+        RUNNING.save(paths.options)
+        typed = Asked(model="my model")
+        asked = typed.over(Asked(dtype="fp32", idle_exit_s=60.0, spool_bytes=5))
+        with pytest.raises(InspectError) as raised:
+            check_asked(paths, asked, typed, LOADED)
+        message, hint = raised.value.message, raised.value.hint
+        assert "runs with model m, dtype auto, idle-exit 2h; asked for was --model" in message
+        assert message.endswith("config.toml asks for dtype fp32, idle_exit 1m")
+        assert hint.startswith("Restart it: llm-inspect daemon restart --model 'my model'; or")
+        assert raised.value.exit_code == 4
+        with pytest.raises(InspectError) as raised:
+            check_asked(paths, Asked(idle_exit_s=60.0), Asked(), LOADED)
+        assert "asked for was" not in raised.value.message
+        assert raised.value.hint.startswith("Restart it: llm-inspect daemon restart; or")
+
+
+def test_keys_without_an_option_are_told_and_will_do() -> None:
+    options = {option.flag.removeprefix("--").replace("-", "_") for option in OPTIONS}
+    keys = {key.name for key in KEYS if key.section == "daemon"}
+    assert keys - options == set(NO_OPTIONS)
+    with directories():
+        paths = paths_for("default")
+        RUNNING.save(paths.options)
+        (line,) = check_asked(paths, Asked(spool_bytes=5, model="m"), Asked(), LOADED)
+        assert "config.toml asks for spool_bytes 5; the daemon default has 10000000000" in line
+        assert line.endswith("llm-inspect daemon restart")
 
 
 def test_limits_belong_to_the_session_unless_a_daemon_is_started() -> None:

@@ -61,7 +61,8 @@ def test_stop_holds_nothing_back(place: Place) -> None:
     assert text.startswith(ended.out.decode())
     assert piece in ended.out.decode()
     assert len(ended.out.decode()) < at + 12
-    assert f'stop("{piece}")' in ended.err
+    (said,) = [line for line in ended.err.splitlines() if line.startswith("stopped at step")]
+    assert said.endswith(f'by --stop "{piece}"')
 
 
 def test_fail_on_until_is_exit_1_for_until_alone(place: Place) -> None:
@@ -97,6 +98,38 @@ def test_a_time_limit_is_exit_124(place: Place) -> None:
     assert done["at"] == {"step": done["steps"], "pending": True}
     assert ended.lines[-2]["event"] == "pending"
     assert all(line["stop"] is None for line in steps_of(ended.lines))
+    assert f"stopped at step {done['steps']}: the --timeout of 0.4s is over" in ended.err
+    listed = {row["session"]: row["status"] for row in place.json("sessions", "--json")}
+    assert listed[done["session"]] == "closed"
+
+
+def test_a_full_context_is_said_and_the_end_of_the_sequence_is_not(place: Place) -> None:
+    ended = place.run("run", *SCRIPTED, "--json", "--max-context", "16", "Hello of life")
+    done = last(ended.lines)
+    assert done["reason"] == "context"
+    at = done["at"]["step"]
+    assert f"stopped at step {at}: the context of 16 positions is full" in ended.err.splitlines()
+    plain = place.run("run", "--max-context", "16", "Hello of life")
+    assert plain.err.splitlines() == [f"stopped at step {at}: the context of 16 positions is full"]
+    assert plain.out.decode() == done["text"]
+    assert "stopped" not in place.run("run", "--steps", "3", "Hello").err
+
+
+def test_values_of_a_condition_are_not_its_source_again(place: Place) -> None:
+    ended = place.run("run", *SCRIPTED, "--until", 'stop("e")', "Hello")
+    assert ended.err.splitlines()[-1].endswith('by condition 1: stop("e")')
+    ended = place.run("run", "--until", "step=5", "Hello")
+    assert ended.err.splitlines()[-1].endswith("by condition 1: step=5 (step 5)")
+
+
+@pytest.mark.terminal
+def test_on_a_terminal_the_last_words_have_a_line_of_their_own(place: Place) -> None:
+    place.run("daemon", "start", *SCRIPTED)
+    for words in (("--until", "step=5"), ("--stop", "e"), ("--max-context", "16")):
+        with place.terminal("run", *words, "Hello") as shown:
+            picture = shown.finish()
+        (said,) = [line for line in picture.splitlines() if "stopped at step" in line]
+        assert said.startswith("stopped at step"), picture
 
 
 def test_watched_tokens_are_in_every_step(place: Place) -> None:

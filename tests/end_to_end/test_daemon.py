@@ -84,6 +84,22 @@ def test_what_the_configuration_asks_for(place: Place) -> None:
     assert "Did you mean engine?" in done.err
 
 
+def test_a_configuration_that_changed_is_named_with_a_restart_that_works(place: Place) -> None:
+    file = place.root / "config" / "llm-inspect" / "config.toml"
+    file.parent.mkdir(parents=True)
+    place.run("daemon", "start", *SCRIPTED)
+    file.write_text('[daemon.default]\nspool_bytes = 5000000\nstuck = "9s"\n', "utf-8")
+    told = place.run("run", "--steps", "1", "Hi").err
+    assert "config.toml asks for spool_bytes 5000000" in told
+    assert "config.toml asks for stuck 9s" in told
+    file.write_text('[daemon.default]\nidle_exit = "5m"\nspool_bytes = 5000000\n', "utf-8")
+    refused = place.run("run", "Hi", code=4).err
+    assert "config.toml asks for idle_exit 5m" in refused
+    assert "Restart it: llm-inspect daemon restart;" in refused
+    place.run("daemon", "restart")
+    assert place.run("run", "--steps", "1", "Hi").err == ""
+
+
 def test_a_wrong_configuration_is_in_nobodys_way_who_looks_or_stops(place: Place) -> None:
     config = place.root / "config" / "llm-inspect" / "config.toml"
     place.run("daemon", "start", *SCRIPTED)

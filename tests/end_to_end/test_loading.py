@@ -67,5 +67,8 @@ def test_a_gguf_says_that_its_weights_are_dequantised(place: Place, tmp_path: Pa
     note = "Tiny.Q8_0.gguf is a GGUF: its weights (Q8_0) are dequantised to bf16"
     (ready,) = [line for line in lines if line["event"] == "ready"]
     assert ready["warnings"] == [note]
-    assert f"note: {note}" in place.run(*words, "ab").err
+    assert note not in place.run(*words, "ab").err  # it was loaded already
     assert f"note: {note}" in place.run("daemon", "status").out.decode()
+    assert f"note: {note}" in place.run("daemon", "restart").err
+    place.run("daemon", "stop")
+    assert f"note: {note}" in place.run(*words, "ab").err

@@ -126,7 +126,38 @@ def test_show_says_what_there_is(place: Place) -> None:
     assert facts["engine"] == "scripted"
     assert facts["file"] == str(place.recording(session))
     assert facts["bytes"] == place.recording(session).stat().st_size
+    assert f"kept{' ' * 11}no" in told
     assert "no session 'nope'" in place.run("sessions", "show", "nope", code=2).err
+
+
+def test_a_session_that_the_daemon_has_open_lacks_no_end(place: Place) -> None:
+    session = place.run(*RUN, "--steps", "0", "--keep").lines[-1]["session"]
+    shown = place.run("sessions", "show", session)
+    assert "recording      open" in shown.out.decode()
+    assert "stopped by     a step that was asked for" in shown.out.decode()
+    assert shown.err == ""
+    (facts,) = place.json("sessions", "show", session, "--json")
+    assert (facts["kept"], facts["stopped_by"]) == (False, "goal")
+    told = f"{session}.lir: open; this is what there is of it now\n"
+    for name in (session, str(place.recording(session))):
+        assert place.run("export", name, "--to", "text").err == told
+    kept = place.cwd / "copy.lir"
+    kept.write_bytes(place.recording(session).read_bytes())
+    assert "it has no end" in place.run("export", "copy.lir", "--to", "text").err
+
+
+def test_a_run_that_is_refused_leaves_no_recording(place: Place) -> None:
+    place.run("daemon", "start", *SCRIPTED)
+    for words in (
+        ("--until", 'token="qx"', "Hi"),
+        ("--watch", " of life", "Hi"),
+        ("--max-context", "2", "Hello"),
+    ):
+        place.run("run", *words, code=2)
+    assert place.json("sessions", "list", "--json") == []
+    assert list((place.root / "state").rglob("*.lir")) == []
+    place.run("daemon", "restart")
+    assert place.status()["sessions"] == []
 
 
 def test_rename_an_open_session_and_a_closed_one(place: Place) -> None:

@@ -89,8 +89,11 @@ def test_a_pin_goes_with_its_recording_and_a_private_session_takes_none(place: P
     assert beside.stat().st_mode & 0o777 == 0o600
     shown = place.run("sessions", "show", session, "--json").lines[0]
     assert shown["kept"] is True
-    place.run("sessions", "rm", session)
+    assert "keep --off" in place.run("sessions", "rm", session, code=2).err
+    assert (beside.exists(), Path(listed(place)[session]["file"]).exists()) == (True, True)
+    place.run("sessions", "keep", "--off", session)
     assert not beside.exists()
+    place.run("sessions", "rm", session)
     private = run(place, "--keep", "--private")
     refused = place.run("sessions", "keep", private, code=2)
     assert "is private" in refused.err

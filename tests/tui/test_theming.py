@@ -6,6 +6,7 @@ import pytest
 from textual.theme import BUILTIN_THEMES
 
 from engine_daemon.errors import InspectError
+from engine_daemon.theme_names import theme_names
 from tui.theming import (
     DEFAULT_THEME,
     ROLES,
@@ -42,6 +43,10 @@ def test_text_can_be_read(name: str) -> None:
     for value in (theme.primary, theme.error):
         assert contrast(theme.variables["badge-text"], str(value)) >= 4.5
     assert contrast(str(theme.accent), str(theme.panel)) >= 4.5
+
+
+def test_the_configuration_knows_the_themes_that_are_offered(tmp_path: Path) -> None:
+    assert theme_names(tmp_path) == offered({**BUILTIN_THEMES, **THEMES})
 
 
 def test_terminal_themes_know_every_role() -> None:
