@@ -270,8 +270,12 @@ class Run:
     def _stopped(self, stopped: Stopped) -> None:
         if stopped.reason in FAULTS:
             (line,) = self._lines.stopped_lines(stopped)
+            full = stopped.reason == "disk_full"
             raise InspectError(
-                str(line["message"]), exit_code=FAULTS[stopped.reason], code=stopped.reason
+                str(line["message"]),
+                f"Free some space, then: llm-inspect resume {self._session}" if full else "",
+                exit_code=FAULTS[stopped.reason],
+                code=stopped.reason,
             )
         limits = self._lines.columns.limits
         at_limit = limits is not None and limits.max_steps == len(self._lines.columns.path(0))
