@@ -51,6 +51,7 @@ def test_a_line_for_each_stage_where_there_is_no_terminal(
 
 
 def test_a_bar_that_goes_away_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
     stderr = Terminal()
     monkeypatch.setattr(sys, "stderr", stderr)
     progress = LoadProgress()
@@ -63,6 +64,7 @@ def test_a_bar_that_goes_away_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_time_goes_on_while_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
     stderr = Terminal()
     monkeypatch.setattr(sys, "stderr", stderr)
     progress = LoadProgress()
