@@ -1,7 +1,6 @@
 """Texts from outside, of any size and depth: what cannot be read is a ValueError that says why."""
 
 import json
-import tomllib
 from typing import Any
 
 
@@ -15,15 +14,17 @@ def parse_json(text: str | bytes) -> Any:
 
 def parse_toml(text: str) -> dict[str, Any]:
     """The same of TOML."""
+    import tomllib  # a client that reads no configuration does without
+
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise _fault(error) from None
 
 
-def _fault(error: Exception) -> ValueError:
+def _fault(error: ValueError | RecursionError) -> ValueError:
     if isinstance(error, RecursionError):
         return ValueError("it is nested too deeply")
-    if isinstance(error, json.JSONDecodeError | tomllib.TOMLDecodeError | UnicodeDecodeError):
+    if type(error) is not ValueError:  # it says where the fault is
         return error
     return ValueError("a number in it is too long")
