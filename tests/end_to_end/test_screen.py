@@ -130,7 +130,7 @@ def test_small_terminals(place: Place, columns: int, lines: int) -> None:
 def test_another_size_while_it_runs(place: Place) -> None:
     with place.terminal(*SCRIPTED, "Hello") as screen:
         screen.until("step 0 pending")
-        for columns, lines in ((80, 24), (20, 5), (120, 40)):
+        for columns, lines in ((80, 24), (20, 5), (121, 41)):
             screen.resize(columns, lines)
         screen.until("COST PER STEP")
         screen.press("q")
