@@ -146,7 +146,7 @@ def resample(
 ) -> None:
     """Draw again with a salt that was never used, and append what is drawn."""
     columns = session.columns
-    if columns.sampler.greedy or columns.sampler.temperature <= 0.0:
+    if columns.sampler.is_greedy:
         raise Rejected(
             "bad_arg",
             "a greedy sampler picks the same token again",

@@ -88,6 +88,11 @@ class Sampler(Record, frozen=True, kw_only=True):
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
 
+    @property
+    def is_greedy(self) -> bool:
+        """Nothing is drawn: a temperature of 0 is greedy, too."""
+        return self.greedy or self.temperature <= 0.0
+
 
 class WeightsFile(Record, frozen=True, kw_only=True):
     """One file of the checkpoint; `sha256` only when it was asked for."""

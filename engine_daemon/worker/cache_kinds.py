@@ -59,7 +59,7 @@ def _parts_of(layer: type) -> Iterator[tuple[_Kind, _Measure]]:
 
 def _used(layer: Any) -> int:
     """Of one of our layers, whose buffers are larger than what is used of them."""
-    return int(layer.position_bytes * layer.length)
+    return int(layer.used_bytes())
 
 
 def _held(layer: Any) -> int:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from engine_daemon.worker.prefill import CHUNK
+
 
 @dataclass(frozen=True, slots=True)
 class Claim:
@@ -46,7 +48,9 @@ def reading(backend: object, held: int, length: int, chunk: int | None, *, score
 
 
 def scratch(backend: object, positions: int, rows: int = 1) -> int:
-    """What one forward takes while it runs; 0 where nobody knows."""
+    """What one forward takes while it runs, beyond one over a chunk; 0 where nobody knows."""
+    if positions <= CHUNK and rows == 1:  # every plain step: nothing is asked then
+        return 0
     return backend.scratch_bytes(positions, rows) if isinstance(backend, KnowsScratch) else 0
 
 

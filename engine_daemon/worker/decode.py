@@ -68,6 +68,7 @@ class DecodeSession:
         self._tokenize_ms = order.tokenize_ms
         self._restoring = order.restored
         self._cache: SessionCache | None = None
+        self._frugal: Frugal | None = None
         self._held = 0
         self._key = PathKey(self.id, self.path)
         self._moved = self._recall = False
@@ -98,15 +99,16 @@ class DecodeSession:
     @property
     def frugal(self) -> Frugal | None:
         """The cache, when it takes part in the budget."""
-        return self._cache if isinstance(self._cache, Frugal) else None
+        return self._frugal
 
     def claim(self) -> Claim:
         """What the next forward takes. Right after a move a row may make it needless."""
         if self._recall and self._engine.rows.get(self._key.key) is not None:
             return Claim()
         made = self._claim(len(self.path), scored=self._scoring is not None)
-        aside = claims.aside(self._cache, self.path[:-1]) if self._moved else 0
-        return replace(made, aside=aside)
+        if not self._moved:
+            return made
+        return replace(made, aside=claims.aside(self._cache, self.path[:-1]))
 
     def claim_row(self, ids: list[int]) -> Claim:
         """What `make_row` takes."""
@@ -134,6 +136,8 @@ class DecodeSession:
         """Have a cache, be it empty, before the next forward."""
         if self._cache is None:
             self._cache = self._engine.backend.new_cache(self._order.cache_mode)
+            # Asked in every step; to look at all that a protocol names costs a part of its time.
+            self._frugal = self._cache if isinstance(self._cache, Frugal) else None
 
     def knows(self, token_id: int) -> bool:
         """True when the model has such a token."""
@@ -192,7 +196,7 @@ class DecodeSession:
         """Free the cache; the next forward reads the whole sequence again."""
         if self._cache is not None:
             self._cache.free()
-        self._cache = None
+        self._cache = self._frugal = None
         begun = self._held > 0 and self._reading is None
         self._restoring = self._restoring or begun or self.step > 0
         self._held = 0
@@ -357,8 +361,11 @@ class DecodeSession:
         look, table = prediction.look, self._engine.table
         started = time.monotonic_ns()
         if forced is None:
-            greedy = self.sampler.greedy or self.sampler.temperature <= 0.0
-            u = 0.0 if greedy else draw(self.sampler.seed, self.salt, prediction.step)
+            u = (
+                0.0
+                if self.sampler.is_greedy
+                else draw(self.sampler.seed, self.salt, prediction.step)
+            )
             choice = look.evaluation.pick(u)
         else:
             choice = look.evaluation.forced(forced)

@@ -47,7 +47,8 @@ def figures(order: Order, desk: Desk | None = None) -> Figures:
     """
     _check(order.values[0])
     rest, weighted = others_there(order) if desk is None else others_here(order, desk)
-    return _figures(order, rest, weighted)
+    head, of_head = _head(order)
+    return _figures(order, head, rest, weighted + of_head)
 
 
 def figures_of(levels: Levels, order: Order) -> Figures:
@@ -56,9 +57,9 @@ def figures_of(levels: Levels, order: Order) -> Figures:
     _check(top)
     shifted = (levels.values - top).clamp_(min=_FAR_BELOW)
     weights = shifted.exp().mul_(levels.counts)
-    head, weighted = _head(order)
+    head, _ = _head(order)
     rest = float(weights.sum()) - math.fsum(head)
-    return _figures(order, rest, float(torch.dot(shifted, weights)) - weighted)
+    return _figures(order, head, rest, float(torch.dot(shifted, weights)))
 
 
 def others_here(order: Order, desk: Desk) -> tuple[float, float]:
@@ -95,12 +96,11 @@ def _head(order: Order) -> tuple[list[float], float]:
     return head, sum(map(mul, shifted, head))
 
 
-def _figures(order: Order, rest: float, weighted: float) -> Figures:
+def _figures(order: Order, head: list[float], rest: float, weighted: float) -> Figures:
     top = order.values[0]
-    head, more = _head(order)
     total = rest + math.fsum(head)
     _check(total)
-    entropy = max(0.0, math.log(total) - (weighted + more) / total) / math.log(2.0)
+    entropy = max(0.0, math.log(total) - weighted / total) / math.log(2.0)
     return Figures(top, total, top + math.log(total), entropy, head, max(0.0, rest))
 
 

@@ -30,11 +30,6 @@ class Filtered:
         return self.order[min(bisect_right(self.bounds, u), len(self.order) - 1)]
 
 
-def is_greedy(sampler: Sampler) -> bool:
-    """True when no draw takes place."""
-    return sampler.greedy or sampler.temperature == 0.0
-
-
 def has_penalties(sampler: Sampler) -> bool:
     """True when the outcome depends on the ids that came before."""
     return (
@@ -73,7 +68,7 @@ def filtered(logits: Sequence[float], sampler: Sampler, path: Sequence[int]) -> 
     row = penalised(logits, sampler, path)
     order = in_order(row)
     dropped = [DroppedBy.KEPT] * len(row)
-    if is_greedy(sampler):
+    if sampler.is_greedy:
         for i in order[1:]:
             dropped[i] = DroppedBy.GREEDY
         return _finished(order[:1], [0.0], dropped)

@@ -74,7 +74,7 @@ class Final:
         levels: Callable[[], Levels | None] = lambda: None,
     ) -> None:
         self._raw, self._levels = order, levels
-        self.greedy = sampler.greedy or sampler.temperature <= 0.0
+        self.greedy = sampler.is_greedy
         self._penalised = bool(path) and not neutral(sampler)
         self._order = Order(penalise(order.row, sampler, path)) if self._penalised else order
         self._temperature = 1.0 if self.greedy else sampler.temperature

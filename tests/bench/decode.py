@@ -12,7 +12,7 @@ from engine_daemon.worker.probe import RowDistribution
 from tests.bench import vllm
 from tests.bench.engines import (
     Block,
-    Stepping,
+    Running,
     after,
     alternated,
     backend_of,
@@ -37,9 +37,9 @@ def run() -> list[Row]:
         contenders: dict[str, Block] = {
             "generate": generate(plain),
             "bare": bare(fast),
-            "ours": Stepping(fast).block,
-            "one candidate": Stepping(fast, candidates=1).block,
-            "plain": Stepping(plain).block,
+            "ours": Running(fast).block,
+            "one candidate": Running(fast, candidates=1).block,
+            "plain": Running(plain).block,
             "plain bare": bare(plain),
             "floor": partial(_floor, fast, torch.ones(128 * 1024 * 1024 // 4)),
             "short": after(fast, SHORT),

@@ -6,6 +6,7 @@ blocks of all of them alternate: what else the machine does then falls on each a
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,16 @@ from engine_daemon.protocol.codec import pack_event
 from engine_daemon.protocol.packing import pack_ints
 from engine_daemon.protocol.pieces import PieceTable
 from engine_daemon.protocol.values import Sampler
-from engine_daemon.protocol.worker import EngineOptions, OpenSession
+from engine_daemon.protocol.worker import EngineOptions, EventOut, Go, OpenSession, Seen
 from engine_daemon.worker.backends.hf import HfBackend
+from engine_daemon.worker.budget import limit_of
 from engine_daemon.worker.decode import DecodeSession
 from engine_daemon.worker.engine import Engine
 from engine_daemon.worker.outcomes import Append, Prediction
 from engine_daemon.worker.probe import RowDistribution
+from engine_daemon.worker.pulse import Pulse
 from engine_daemon.worker.told import predicted, stepped
+from engine_daemon.worker.turns import Turns
 from tests.bench.table import median
 
 PROMPT = [59, 23385, 37491, 27781, 359, 13831, 411, 260]
@@ -111,9 +115,33 @@ class Stepping:
         self._loop = self.session.steps()
         self.read()
 
+
+class Running:
+    """A session that runs as in the worker: budget, turns, pulse, events packed for the hub."""
+
+    def __init__(self, engine: Engine, candidates: int = 20) -> None:
+        engine = replace(engine, cache_bytes=limit_of(None, engine.backend))
+        self._sent = 0
+        self._turns = Turns(engine, self._take, list, during=Pulse(0).during)
+        opening = order(candidates, [x % 100 for x in PROMPT])
+        self._session = opening.session
+        self._turns.handle(opening)
+        self._turns.turn()
+
+    def _take(self, _: EventOut) -> None:
+        self._sent += 1
+
+    def _step(self) -> float:
+        self._turns.handle(Seen(session=self._session, next=self._sent))
+        while not self._turns.ready():  # at the beginning, and where an end token stopped it
+            self._turns.handle(Go(session=self._session, step=None, cause=None))
+            self._turns.turn()
+            self._turns.handle(Seen(session=self._session, next=self._sent))
+        return timed(self._turns.turn)
+
     def block(self) -> list[float]:
         """See the module."""
-        return [timed(self.step) for _ in range(BLOCK)]
+        return [self._step() for _ in range(BLOCK)]
 
 
 def bare(engine: Engine) -> Block:

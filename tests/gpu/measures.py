@@ -17,7 +17,17 @@ from engine_daemon.worker.backends.base import NoMemoryError
 from engine_daemon.worker.backends.hf import HfBackend
 from engine_daemon.worker.engine import Engine
 from engine_daemon.worker.probe import RowDistribution
-from tests.bench.engines import BLOCK, PROMPT, Block, Stepping, after, alternated, bare, timed
+from tests.bench.engines import (
+    BLOCK,
+    PROMPT,
+    Block,
+    Running,
+    Stepping,
+    after,
+    alternated,
+    bare,
+    timed,
+)
 from tests.bench.table import median
 
 ROUNDS: Final = 6
@@ -84,8 +94,8 @@ class Measures:
     def steps(self) -> None:
         """Bare forwards as a graph and eager, and with everything reported, side by side."""
         contenders: dict[str, Block] = {"bare": bare(self.engine), "eager": self._eager()}
-        contenders["reported"] = Stepping(self.engine).block
-        contenders["one candidate"] = Stepping(self.engine, candidates=1).block
+        contenders["reported"] = Running(self.engine).block
+        contenders["one candidate"] = Running(self.engine, candidates=1).block
         found = alternated(contenders, ROUNDS)
         moved = self.backend.work(1, len(PROMPT) + BLOCK * ROUNDS).bytes_moved
         floor = moved / self._bandwidth * 1000

@@ -28,7 +28,7 @@ from engine_daemon.worker.backends.base import (
     SessionCache,
 )
 from engine_daemon.worker.common import common
-from engine_daemon.worker.reference_sampling import Filtered, filtered, has_penalties, is_greedy
+from engine_daemon.worker.reference_sampling import Filtered, filtered, has_penalties
 from engine_daemon.worker.script import Script, parse_script
 from engine_daemon.worker.script_rows import ROWS, Row, RowTable
 
@@ -84,7 +84,7 @@ class ScriptedEvaluation:
 
     def __init__(self, row: Row, sampler: Sampler, path: Sequence[int]) -> None:
         self._row = row
-        self._greedy = is_greedy(sampler)
+        self._greedy = sampler.is_greedy
         self._filtered: Filtered = filtered(row.logits, sampler, path)
         self._reports: dict[int, Report] = {}
 

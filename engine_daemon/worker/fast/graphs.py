@@ -165,7 +165,7 @@ class Graphs:
         if made is None:
             try:
                 made = self._record(StaticStep(self._model, layers), token_id, position)
-            except (RuntimeError, NotImplementedError) as error:
+            except RuntimeError as error:
                 _log.warning("steps are not recorded as graphs any more: %s", error)
                 self._failed = True
                 self.forget()
@@ -213,7 +213,7 @@ def graphs_of(model: Any) -> Graphs | None:
     graphs = Graphs(model)
     try:
         same = agrees(graphs, model)
-    except (RuntimeError, NotImplementedError) as error:
+    except RuntimeError as error:
         _log.warning("steps are not recorded as graphs: %s", error)
         return None
     if not same:
