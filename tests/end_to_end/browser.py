@@ -13,9 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import pytest
-
 from tests.daemons import PATIENCE_S
+from tests.lacking import lacking
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
@@ -24,9 +23,7 @@ def chromium() -> str:
     """The browser's path; skips the test where there is none and that is nobody's fault."""
     found = next(filter(None, map(shutil.which, _NAMES)), None)
     if found is None:
-        if os.environ.get("CI"):
-            pytest.fail("no chromium: .ci/run installs it")
-        pytest.skip("needs chromium")
+        lacking("chromium")
     return found
 
 

@@ -19,10 +19,10 @@ from types import TracebackType
 from typing import Self
 
 import psutil
-import pytest
 
 from tests.daemons import environment, wait_for
 from tests.end_to_end.command import COMMAND, Place, alive
+from tests.lacking import lacking
 
 _TOOLS = ("sshd", "ssh", "ssh-keygen")
 _PRIVSEP = Path("/run/sshd")
@@ -36,9 +36,7 @@ def tools() -> dict[str, str]:
     if os.getuid() == 0:
         _PRIVSEP.mkdir(mode=0o755, exist_ok=True)
     if missing:
-        if os.environ.get("CI"):
-            pytest.fail(f"no {', '.join(missing)}: .ci/run installs them")
-        pytest.skip(f"needs {', '.join(missing)}")
+        lacking(", ".join(missing))
     return {name: where for name, where in found.items() if where is not None}
 
 

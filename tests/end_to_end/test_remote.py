@@ -18,6 +18,7 @@ from tests.end_to_end.far import box as box
 from tests.end_to_end.far import folders, near, nothing_left, paused, status, step
 from tests.end_to_end.sshd import Box, ours
 from tests.end_to_end.terminal import Terminal
+from tests.lacking import lacking
 
 pytestmark = pytest.mark.terminal
 
@@ -110,9 +111,7 @@ def test_in_tmux(place: Place, box: Box) -> None:
     """As people do it: a multiplexer, its keys, and a window that is closed."""
     tmux = shutil.which("tmux")
     if tmux is None:
-        if os.environ.get("CI"):
-            pytest.fail("no tmux: .ci/run installs it")
-        pytest.skip("needs tmux")
+        lacking("tmux")
     paused(box)
     multiplexer = [tmux, "-f", "/dev/null", "-S", str(place.root / "tmux")]
     env = {**place.env, "SHELL": "/bin/sh"}
