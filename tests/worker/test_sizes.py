@@ -1,6 +1,7 @@
 """Estimates of what forwards and caches take, against what they do take."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -104,10 +105,12 @@ def test_a_large_forward_takes_no_more_than_was_foreseen(
 ) -> None:
     save(tmp_path, kind)
     call = f"from tests.worker import test_sizes as s; s.take({str(tmp_path)!r}, {what!r})"
-    said = subprocess.check_output([sys.executable, "-c", call], text=True)
+    # A freed tensor goes back to the system at once, so that the peak is one of tensors and not of
+    # what the allocator keeps of them, which differs by tens of megabytes from run to run.
+    env = os.environ | {"MALLOC_MMAP_THRESHOLD_": str(64 * 1024)}
+    said = subprocess.check_output([sys.executable, "-c", call], text=True, env=env)
     taken, foreseen = json.loads(said)
-    # Pages that come with it (code of kernels, the allocator's own) are no tensors.
-    assert taken - 40e6 <= foreseen <= 8 * taken, (taken, foreseen)
+    assert taken <= foreseen <= 3 * taken, (taken, foreseen)
 
 
 def test_the_least_that_the_large_model_needs_beside_its_weights() -> None:
