@@ -88,15 +88,14 @@ def make_room(
     limit: int | None,
     wanting: Member,
     claim: Claim,
-    members: Sequence[Member],
-    standing: Sequence[Member],
+    sessions: Callable[[], tuple[Sequence[Member], Sequence[Member]]],
     released: Callable[[Member, int, Why], None],
 ) -> bool:
     """Free what the next forward of `wanting` needs, or raise NoMemoryError. False: all but what
     going back would put aside has room.
 
-    `members`: all sessions; `standing`: those whose cache may go as a whole. What was put aside
-    before without asking has to fit, too.
+    `sessions`: all of them, and those whose cache may go as a whole; asked for only when something
+    is taken. What was put aside before without asking has to fit, too.
     """
     cache = wanting.frugal
     if limit is None:
@@ -108,6 +107,8 @@ def make_room(
         grown = cache.has_put_aside()
     if need + claim.aside == 0 and not grown:
         return True
+
+    members, standing = sessions()
 
     def have() -> int:
         return limit - sum(m.frugal.held_bytes() for m in members if m.frugal is not None)

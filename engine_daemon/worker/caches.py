@@ -5,8 +5,9 @@ kinds of layer keep transformers' own state. Knows no sessions, budgets or model
 """
 
 import math
+import operator
 from collections.abc import Callable, Iterator, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -129,10 +130,6 @@ class GrowingLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untyp
         super().reset()
         self.length = self.capacity = self.position_bytes = 0
 
-    def used_bytes(self) -> int:
-        """What the used positions occupy."""
-        return self.position_bytes * self.length
-
     def buffers(self) -> tuple[Tensor, Tensor]:
         """Both buffers, whole."""
         return self.keys, self.values
@@ -147,6 +144,15 @@ def build_layers(config: object, limit: int | None) -> "TransformersCache":
         for layer in cache.layers
     ]
     return TransformersCache(layers)
+
+
+class Buffers(NamedTuple):
+    """What all full-attention layers have together: bytes a position, bytes in all, and positions
+    that fit (None without such layers)."""
+
+    position_bytes: int = 0
+    bytes: int = 0
+    capacity: int | None = None
 
 
 class TransformersCache(Cache):  # type: ignore[misc]  # transformers is untyped
@@ -165,6 +171,8 @@ class TransformersCache(Cache):  # type: ignore[misc]  # transformers is untyped
             for number, layer in enumerate(layers)
             if not isinstance(layer, (GrowingLayer, DummyLayer))
         ]
+        self._buffers = Buffers()
+        self._buffers_of: tuple[int, int] | None = None
 
     def growing(self) -> list[GrowingLayer]:
         """Its full-attention layers."""
@@ -172,12 +180,34 @@ class TransformersCache(Cache):  # type: ignore[misc]  # transformers is untyped
 
     def reserve(self, positions: int) -> None:
         """Make room in all layers before any of them changes."""
-        for layer in self.growing():
-            layer.reserve(positions)
+        if positions > (self.buffers().capacity or 0):
+            self._buffers_of = None
+            for layer in self._growing:
+                layer.reserve(positions)
+
+    def buffers(self) -> Buffers:
+        """The sums over layers, which grow together: looked up once for each size of the first.
+        Every step asks, and to touch some dozen layers costs more than all else in a report."""
+        if not self._growing:
+            return self._buffers
+        first = self._growing[0]
+        of = first.capacity, first.position_bytes
+        if of != self._buffers_of:
+            sizes = [layer.position_bytes for layer in self._growing]
+            capacities = [layer.capacity for layer in self._growing]
+            taken = sum(map(operator.mul, sizes, capacities))
+            self._buffers, self._buffers_of = Buffers(sum(sizes), taken, min(capacities)), of
+        return self._buffers
+
+    def used_bytes(self) -> int:
+        """What the used positions of all full-attention layers occupy."""
+        return self.buffers().position_bytes * self._growing[0].length if self._growing else 0
 
     def growth(self, positions: int) -> int:
         """Bytes that `reserve` takes on top: one layer after the other lets its old buffers go."""
-        layers = [layer for layer in self.growing() if layer.growth(positions)]
+        if positions <= (self.buffers().capacity or 0):
+            return 0
+        layers = [layer for layer in self._growing if layer.growth(positions)]
         olds = [layer.position_bytes * layer.capacity for layer in layers]
         return sum(layer.growth(positions) for layer in layers) - sum(olds) + max(olds, default=0)
 
@@ -212,7 +242,7 @@ class HfCache(GoesBack):
         make_layers: Callable[[], TransformersCache],
         snapshot_every: int | None = None,
         position_bytes: int = 0,
-        device_bytes: Callable[[], tuple[int | None, int | None]] = lambda: (None, None),
+        device_bytes: Callable[[], tuple[int | None, int | None]] | None = None,
     ) -> None:
         super().__init__(mode, make_layers, snapshot_every, position_bytes)
         self._device_bytes = device_bytes
@@ -241,29 +271,32 @@ class HfCache(GoesBack):
             yield from layer_tensors(layer)
             yield from state_tensors(layer)
 
-    def report(self, limit_tokens: int | None) -> CacheReport:
+    def report(self, limit_tokens: int | None, rows_bytes: int | None = None) -> CacheReport:
         """Bytes and positions, from the real tensors.
 
         `growing_bytes`: the used slice of our buffers, and what a sliding window holds;
         `allocated_bytes`: every storage, states included.
         """
-        kinds = self.layers.kinds.held(self.layers.layers)
+        kinds = self.layers.kinds.held(self.layers.layers, self.layers.used_bytes())
         fixed = sum([kind.bytes for kind in kinds if kind.growth == "fixed"])
-        growing = self.layers.growing()
-        buffers = sum([layer.position_bytes * layer.capacity for layer in growing])
-        others = self._stateful().values()
-        states = [t for x in others for t in (*layer_tensors(x), *state_tensors(x))]
-        used, total = self._device_bytes()
+        buffers = self.layers.buffers()
+        allocated = buffers.bytes
+        if self.layers.stateful:
+            others = self._stateful().values()
+            states = [t for x in others for t in (*layer_tensors(x), *state_tensors(x))]
+            allocated += storage_bytes(states)
+        used, total = (None, None) if self._device_bytes is None else self._device_bytes()
         return CacheReport(
             mode=self.mode,
             tokens=self.tokens if self.mode == "kv" else 0,
             growing_bytes=sum([kind.bytes for kind in kinds]) - fixed,
             fixed_bytes=fixed,
-            allocated_bytes=buffers + storage_bytes(states),
-            capacity_tokens=min([layer.capacity for layer in growing], default=None),
+            allocated_bytes=allocated,
+            capacity_tokens=buffers.capacity,
             limit_tokens=limit_tokens,
             parked_bytes=self.parked_bytes(),
             snapshot_bytes=self.snapshots.bytes,
+            rows_bytes=rows_bytes,
             kinds=kinds if self.mode == "kv" else None,
             device_used_bytes=used,
             device_total_bytes=total,

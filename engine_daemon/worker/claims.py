@@ -4,14 +4,14 @@ Asks the backend and the cache; knows no sessions and no budget.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
+
+import msgspec
 
 from engine_daemon.worker.prefill import CHUNK
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(msgspec.Struct, frozen=True):
     """`positions` that the cache has to hold in all (0: as it is), `scratch` bytes only while the
     forward runs, and `aside`, what going back before it puts aside where there is room."""
 

@@ -6,9 +6,8 @@ torch, no sockets and nothing of other sessions.
 
 import time
 from collections.abc import Generator
-from dataclasses import replace
 
-import msgspec
+from msgspec.structs import replace
 
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.protocol.events import Phase
@@ -16,11 +15,7 @@ from engine_daemon.protocol.packing import unpack_ints
 from engine_daemon.protocol.values import CacheReport, Restored, Sampler, Work
 from engine_daemon.protocol.worker import Move, OpenSession
 from engine_daemon.worker import claims
-from engine_daemon.worker.backends.base import (
-    Forward,
-    ScoresPrompt,
-    SessionCache,
-)
+from engine_daemon.worker.backends.base import Forward, ScoresPrompt, SessionCache
 from engine_daemon.worker.budget import Frugal
 from engine_daemon.worker.claims import Claim
 from engine_daemon.worker.engine import Engine
@@ -221,7 +216,7 @@ class DecodeSession:
         forward = Forward(row, 0.0, 0)
         look, cache = self._look(forward), self._report()
         if cache.tokens is not None:  # what is held beyond this step is of the path that was left
-            cache = msgspec.structs.replace(cache, tokens=min(cache.tokens, len(self.path)))
+            cache = replace(cache, tokens=min(cache.tokens, len(self.path)))
         return Prediction(
             step=self.step,
             phase="decode",
@@ -239,8 +234,7 @@ class DecodeSession:
     def _report(self) -> CacheReport:
         if self._cache is None:
             return CacheReport(mode=self._order.cache_mode)
-        report = self._cache.report(self._order.limit_tokens)
-        return msgspec.structs.replace(report, rows_bytes=self._engine.rows.bytes)
+        return self._cache.report(self._order.limit_tokens, self._engine.rows.bytes)
 
     def _go_back(self) -> None:
         """After a move: hold what can be held of the path; what is read again counts for it."""
@@ -312,9 +306,11 @@ class DecodeSession:
             forward = self._reading.whole(forward)
             self.waited_ms += self._reading.waited_ms
         position, back = len(self.path), self._back
-        restored = Restored(method="prefill", replayed=forward.processed, ms=forward.ms)
+        restored = None
         if back is not None:
-            restored = msgspec.structs.replace(back, ms=back.ms + forward.ms)
+            restored = replace(back, ms=back.ms + forward.ms)
+        elif self._restoring:
+            restored = Restored(method="prefill", replayed=forward.processed, ms=forward.ms)
         prediction = Prediction(
             step=self.step,
             phase=phase,
@@ -326,7 +322,7 @@ class DecodeSession:
             after_pause=self.after_pause,
             cache=self._report(),
             work=self._engine.backend.work(forward.processed, position),
-            restored=restored if self._restoring or back is not None else None,
+            restored=restored,
         )
         self.scores, self._scoring = self._scoring or self.scores, None
         self._back = self._reading = None
@@ -346,7 +342,9 @@ class DecodeSession:
         evaluated = time.monotonic_ns()
         report = evaluation.report(self._order.candidates)
         candidates = named(report, self._engine.table)
-        watched = watched_in(evaluation, filter(self.knows, self.watch), self._engine.table)
+        watched = None
+        if self.watch:
+            watched = watched_in(evaluation, filter(self.knows, self.watch), self._engine.table)
         return Look(
             evaluation=evaluation,
             report=report,
@@ -361,11 +359,8 @@ class DecodeSession:
         look, table = prediction.look, self._engine.table
         started = time.monotonic_ns()
         if forced is None:
-            u = (
-                0.0
-                if self.sampler.is_greedy
-                else draw(self.sampler.seed, self.salt, prediction.step)
-            )
+            sampler, salt = self.sampler, self.salt
+            u = 0.0 if sampler.is_greedy else draw(sampler.seed, salt, prediction.step)
             choice = look.evaluation.pick(u)
         else:
             choice = look.evaluation.forced(forced)

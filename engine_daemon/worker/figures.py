@@ -5,10 +5,10 @@ Knows one row and its order; no samplers, models or sessions.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from operator import mul
 from typing import Final
 
+import msgspec
 import numpy as np
 import torch
 
@@ -18,10 +18,12 @@ from engine_daemon.worker.order import Desk, Order
 
 _FAR_BELOW: Final = -1e4
 """exp() of it is 0 in fp32; stands in for -inf, which times 0 would be NaN."""
+_PLAIN_EXP: Final = 40.0
+"""Up to here from 0 fp32 has room for exp() of the largest logit, and for what weighs 1e-18 of it:
+no need to shift the row first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
+class Figures(msgspec.Struct, frozen=True):
     """`total` is the sum of exp(logit - `top`) over the row, `head` these weights of the first
     ids in order and `rest` the sum of all others: beside the first it would drown."""
 
@@ -34,9 +36,9 @@ class Figures:
 
     def outside(self, values: Sequence[float]) -> float:
         """The share of the mass that the first ids, whose logits these are, do not have."""
-        known = len(self.head)
         left = self.rest + sum(self.head[len(values) :])
-        left -= sum(math.exp(value - self.top) for value in values[known:])
+        for value in values[len(self.head) :]:
+            left -= math.exp(value - self.top)
         return max(0.0, left) / self.total
 
 
@@ -65,18 +67,22 @@ def figures_of(levels: Levels, order: Order) -> Figures:
 def others_here(order: Order, desk: Desk) -> tuple[float, float]:
     """The weights of all but the first ids together, and these times the distance from the first,
     of a row in host memory."""
-    shifted, weights = desk.shifted, desk.weights
-    np.subtract(desk.row, np.float32(order.values[0]), out=shifted)
-    shifted[order.ids] = _FAR_BELOW
+    top, weights = order.values[0], desk.weights
+    if abs(top) <= _PLAIN_EXP:
+        np.exp(desk.row, out=weights)
+        weights[order.index] = 0.0
+        scale = math.exp(-top)
+        rest = float(np.add.reduce(weights)) * scale
+        # A masked token, -inf times 0, makes it NaN; only this product says so without a warning.
+        weighted = float(np.vdot(desk.row, weights)) * scale - top * rest
+        if not math.isnan(weighted):
+            return rest, weighted
+    shifted = desk.shifted
+    np.subtract(desk.row, np.float32(top), out=shifted)
+    shifted[order.index] = _FAR_BELOW
+    np.maximum(shifted, _FAR_BELOW, out=shifted)
     np.exp(shifted, out=weights)
-    rest = float(np.add.reduce(weights))
-    with np.errstate(invalid="ignore"):
-        weighted = float(np.add.reduce(np.multiply(shifted, weights, out=weights)))
-    if math.isnan(weighted) and math.isfinite(rest):  # a masked token: -inf times 0
-        np.maximum(shifted, _FAR_BELOW, out=shifted)
-        np.multiply(shifted, np.exp(shifted, out=weights), out=weights)
-        weighted = float(np.add.reduce(weights))
-    return rest, weighted
+    return float(np.add.reduce(weights)), float(np.vdot(shifted, weights))
 
 
 def others_there(order: Order) -> tuple[float, float]:
@@ -91,8 +97,10 @@ def others_there(order: Order) -> tuple[float, float]:
 def _head(order: Order) -> tuple[list[float], float]:
     """The weights of the first ids, and their sum times the distance from the first."""
     top = order.values[0]
-    shifted = [max(value - top, _FAR_BELOW) for value in order.values]
-    head = [math.exp(x) for x in shifted]
+    shifted = [value - top for value in order.values]
+    if shifted[-1] < _FAR_BELOW:
+        shifted = [max(x, _FAR_BELOW) for x in shifted]
+    head = list(map(math.exp, shifted))
     return head, sum(map(mul, shifted, head))
 
 

@@ -6,8 +6,9 @@ Values only. Knows no cache, no sessions and no sockets.
 import hashlib
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from engine_daemon.protocol.events import Phase
 from engine_daemon.protocol.packing import pack_floats, pack_ints
@@ -25,8 +26,7 @@ def draw(seed: int, salt: int, step: int) -> float:
     return (int.from_bytes(digest[:8], "big") >> 11) / (1 << 53)
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(msgspec.Struct, frozen=True):
     """A distribution under one sampler, as it is told. Naming candidates is a cost of looking."""
 
     evaluation: Evaluation
@@ -37,8 +37,7 @@ class Look:
     watched: Watched | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Prediction:
+class Prediction(msgspec.Struct, frozen=True):
     """A distribution that exists and from which nothing is picked yet."""
 
     step: int
@@ -54,8 +53,7 @@ class Prediction:
     restored: Restored | None
 
 
-@dataclass(frozen=True, slots=True)
-class Append:
+class Append(msgspec.Struct, frozen=True):
     """A token that has become part of the sequence. `stop`: what this step ends by itself."""
 
     step: int

@@ -3,7 +3,9 @@
 Plain sums, torch-free. Knows no cache, no turns and no events.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+import msgspec
 
 from engine_daemon.protocol.commands import CHUNK
 from engine_daemon.worker.backends.base import Forward
@@ -43,7 +45,9 @@ class Reading:
     def whole(self, last: Forward) -> Forward:
         """The forward over everything: the last chunk's distribution with the sums of all."""
         self.add(last, 0.0)
-        return replace(last, ms=self.ms, processed=self.processed, ranks_ms=self.ranks_ms)
+        return msgspec.structs.replace(
+            last, ms=self.ms, processed=self.processed, ranks_ms=self.ranks_ms
+        )
 
 
 @dataclass(slots=True)

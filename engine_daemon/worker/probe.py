@@ -8,7 +8,6 @@ import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,25 +18,14 @@ from engine_daemon.protocol.values import Sampler
 from engine_daemon.worker.backends.base import Choice, Report
 from engine_daemon.worker.figures import Figures, figures, figures_of
 from engine_daemon.worker.levels import Levels, levels_of
-from engine_daemon.worker.order import Desk, Order
-from engine_daemon.worker.sampling import Final
+from engine_daemon.worker.order import Desk, OneThread, Order
+from engine_daemon.worker.sampling import Final, Plain, plain
 
 _MANY = 100_000
 """Tokens from which a row's distinct values are counted sooner than all are exponentiated."""
 
 
-class _OneThread(torch.inference_mode):
-    """A row of some ten thousand values is looked through sooner by one thread than two threads
-    meet: a quarter less time on a quiet machine, four times less on a busy one."""
-
-    def __enter__(self) -> None:
-        super().__enter__()
-        self._threads = torch.get_num_threads()
-        torch.set_num_threads(1)
-
-    def __exit__(self, *exc: Any) -> None:
-        torch.set_num_threads(self._threads)
-        super().__exit__(*exc)
+_NOTHING = nullcontext()
 
 
 class RowDistribution:
@@ -46,7 +34,10 @@ class RowDistribution:
 
     def __init__(self, logits: Tensor, desk: Desk | None = None) -> None:
         self.logits = logits
-        self._desk = desk
+        self._here = logits.device.type == "cpu"
+        self._small = self._here and logits.numel() < _MANY
+        self._desk = desk if self._here else None
+        self._found: tuple[Order, Figures] | None = None
 
     @property
     def row(self) -> Tensor:
@@ -56,24 +47,33 @@ class RowDistribution:
     @property
     def figures(self) -> Figures:
         """See `figures`; computed once."""
-        return self._looked_at[1]
+        return self.looked_at[1]
 
     @property
     def order(self) -> Order:
         """The ids by raw logit, sorted as far as was needed."""
-        return self._looked_at[0]
+        return self.looked_at[0]
 
-    @cached_property
-    def _looked_at(self) -> tuple[Order, Figures]:
-        """Both at once: the row does not stay on the desk."""
-        desk = None
-        if self.logits.device.type == "cpu":
-            desk = self._desk or Desk(self.logits.numel())
+    @property
+    def looked_at(self) -> tuple[Order, Figures]:
+        """Both of them at once: the row does not stay on the desk."""
+        if self._found is None:
+            self._found = self._look()
+        return self._found
+
+    def _look(self) -> tuple[Order, Figures]:
+        desk = self._desk
+        if self._here:
+            desk = desk or Desk(self.logits.numel())
             desk.lay(self.logits)
-        order = Order(self.logits, desk)
-        if self.logits.numel() >= _MANY and self.levels is not None:
-            return order, figures_of(self.levels, order)
-        return order, figures(order, desk)
+        if self._small:  # nothing of torch's from here on
+            order = Order(self.logits, desk)
+            return order, figures(order, desk)
+        with torch.inference_mode():
+            order = Order(self.logits, desk)
+            if self.logits.numel() >= _MANY and self.levels is not None:
+                return order, figures_of(self.levels, order)
+            return order, figures(order, desk)
 
     @cached_property
     def levels(self) -> Levels | None:
@@ -82,49 +82,52 @@ class RowDistribution:
 
     def kept(self) -> "tuple[RowDistribution, int]":
         """The same row in host memory, as the model produced it, and its bytes."""
-        row = self.logits.to("cpu")
-        if row.untyped_storage().nbytes() > 2 * row.nbytes:  # a view would keep all of it alive
-            row = row.clone()
+        row = self.logits if self._here else self.logits.to("cpu")
         return RowDistribution(row), row.nbytes
 
     def looking(self) -> "AbstractContextManager[object]":
-        """Wraps all work on the row."""
-        small = self.logits.device.type == "cpu" and self.logits.numel() < _MANY
-        return _OneThread() if small else torch.inference_mode()
+        """Wraps what torch does with the row."""
+        return OneThread() if self._small else torch.inference_mode()
 
     def evaluate(self, sampler: Sampler, path: Sequence[int]) -> "RowEvaluation":
         """Apply a sampler; `path` is every id before this position."""
+        order = self.order
+        if plain(sampler, path):
+            return RowEvaluation(self, Plain(order))
         with self.looking():
-            return RowEvaluation(self, Final(self.order, sampler, path, lambda: self.levels))
+            return RowEvaluation(self, Final(order, sampler, path, lambda: self.levels))
 
 
 class RowEvaluation:
     """A row under one sampler."""
 
-    def __init__(self, distribution: RowDistribution, final: Final) -> None:
+    def __init__(self, distribution: RowDistribution, final: Final | Plain) -> None:
         self._distribution = distribution
         self._final = final
 
     def report(self, k: int) -> Report:
         """Figures and the first `k` candidates by raw logit."""
-        known = self._distribution.figures
-        size = self._distribution.order.size
+        order, known = self._distribution.looked_at
+        size = order.size
         k = max(1, min(k, size))
         with self._looking():
             # One more than asked: whether a tie was cut, and the second for the margin.
-            ids, logits = self._distribution.order.listed(max(k + 1, 2))
-            dropped_by, final_logprobs = self._final.judge(ids[:k], logits[:k])
-        first, second = (math.exp(x - known.logsumexp) for x in (*logits, -math.inf)[:2])
+            ids, logits = order.listed(max(k + 1, 2))
+            ties_cut = len(logits) > k and logits[k] == logits[k - 1]
+            first = math.exp(logits[0] - known.logsumexp)
+            second = math.exp(logits[1] - known.logsumexp) if size > 1 else 0.0
+            ids, logits = ids[:k], logits[:k]
+            dropped_by, final_logprobs = self._final.judge(ids, logits)
         return Report(
-            ids=ids[:k],
-            logits=logits[:k],
+            ids=ids,
+            logits=logits,
             final_logprobs=final_logprobs,
             dropped_by=dropped_by,
-            ties_cut=len(logits) > k and logits[k] == logits[k - 1],
+            ties_cut=ties_cut,
             entropy_bits=known.entropy_bits,
             logsumexp=known.logsumexp,
             margin=first - second,
-            tail_prob=known.outside(logits[:k]) if k < size else 0.0,
+            tail_prob=known.outside(logits) if k < size else 0.0,
         )
 
     def pick(self, u: float) -> Choice:
@@ -151,8 +154,8 @@ class RowEvaluation:
         return self._choice(token_id, "forced", None)
 
     def _looking(self) -> "AbstractContextManager[object]":
-        """As the distribution's; nothing where what is asked was seen when it was evaluated."""
-        return nullcontext() if self._final.plain else self._distribution.looking()
+        """As the distribution's; nothing where torch has nothing to do."""
+        return _NOTHING if type(self._final) is Plain else self._distribution.looking()
 
     def _choice(self, token_id: int, how: How, draw: float | None) -> Choice:
         with self._looking():

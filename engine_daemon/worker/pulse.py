@@ -13,8 +13,6 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import count
 from types import FrameType
 from typing import Final
@@ -55,15 +53,15 @@ class Pace:
         for what was not measured.
         """
         seen = self._seen.get(phase) or self._seen.get("decode")
-        return max(seen) * _weight(positions) if seen else None
+        return max(tuple(seen)) * _weight(positions) if seen else None
 
 
 def _weight(positions: int) -> float:
     return max(positions, 1) * (1 + positions / _LONG)
 
 
-_Operation = tuple[WorkPhase, int, float, float | None]
-"""What it is, over how many positions, since when, and seconds that it takes at most as a rule."""
+_Operation = tuple[WorkPhase, int, float, bool]
+"""What it is, over how many positions, since when, and whether these say how long it takes."""
 
 
 class Pulse:
@@ -73,43 +71,36 @@ class Pulse:
         self._rank = rank
         self._pace = Pace()
         self._counter = 0
-        self._now: _Operation = ("loading", 0, time.monotonic(), None)
+        self._now: _Operation = ("loading", 0, time.monotonic(), False)
 
     def beat(self) -> None:
         """Something came of what is under way."""
-        phase, positions, _, expected = self._now
-        self._begin(phase, positions, expected)
+        phase, positions, _, known = self._now
+        self.begin(phase, positions, known=known)
 
     def waits(self) -> None:
         """Nothing is under way."""
-        self._begin("idle", 0, None)
+        self.begin("idle", 0, known=False)
 
-    @contextmanager
-    def during(self, phase: WorkPhase, positions: int = 1, *, known: bool = True) -> Iterator[None]:
+    def during(self, phase: WorkPhase, positions: int = 1, *, known: bool = True) -> "During":
         """Around one operation over so many positions. `known` false: its length says nothing."""
-        started = time.monotonic()
-        self._begin(phase, positions, self._pace.expected(phase, positions) if known else None)
-        try:
-            yield
-        finally:
-            if known:
-                self._pace.took(phase, positions, time.monotonic() - started)
-            self.waits()
+        return During(self, self._pace, phase, positions, known)
 
-    def _begin(self, phase: WorkPhase, positions: int, expected: float | None) -> None:
+    def begin(self, phase: WorkPhase, positions: int, *, known: bool) -> None:
+        """This is under way from now on."""
         self._counter += 1
-        self._now = (phase, positions, time.monotonic(), expected)
+        self._now = (phase, positions, time.monotonic(), known)
 
     def alive(self) -> Alive:
         """The message."""
-        phase, _, since, expected = self._now
+        phase, positions, since, known = self._now
         return Alive(
             phase=phase,
             counter=self._counter,
             rank=self._rank,
             pid=os.getpid(),
             for_s=time.monotonic() - since,
-            expected_s=expected,
+            expected_s=self._pace.expected(phase, positions) if known else None,
         )
 
     def start(self, socket_path: str) -> None:
@@ -137,6 +128,28 @@ class Pulse:
             if socket.poll(PERIOD_MS if send(self.alive()) else CONNECTING_MS):
                 for ask in _asks(socket.recv_multipart()):
                     send(Stacks(ask=ask, text=stacks()))
+
+
+class During:
+    """See `Pulse.during`."""
+
+    __slots__ = ("_known", "_pace", "_phase", "_positions", "_pulse", "_started")
+
+    def __init__(
+        self, pulse: Pulse, pace: Pace, phase: WorkPhase, positions: int, known: bool
+    ) -> None:
+        self._pulse, self._pace = pulse, pace
+        self._phase, self._positions, self._known = phase, positions, known
+        self._started = 0.0
+
+    def __enter__(self) -> None:
+        self._started = time.monotonic()
+        self._pulse.begin(self._phase, self._positions, known=self._known)
+
+    def __exit__(self, *_: object) -> None:
+        if self._known:
+            self._pace.took(self._phase, self._positions, time.monotonic() - self._started)
+        self._pulse.waits()
 
 
 def _asks(frames: list[bytes]) -> list[int]:

@@ -21,6 +21,7 @@ _LONGEST_PREFIX = PREFIX_GROWTH * FIRST_PREFIX
 """Beyond it a running sum is looked for by bins of values: sorting so many costs more."""
 _FAR = 3.0
 """A sum so many times as far as the first ones came is not looked for in the next ones."""
+_KEPT, _GREEDY = int(DroppedBy.KEPT), int(DroppedBy.GREEDY)
 _BINS = 4096
 _BINNED_NATS = 40.0
 """What the bins span; lower weights share the last."""
@@ -33,6 +34,11 @@ def neutral(sampler: Sampler) -> bool:
         and sampler.presence_penalty == 0.0
         and sampler.frequency_penalty == 0.0
     )
+
+
+def plain(sampler: Sampler, path: Sequence[int]) -> bool:
+    """True when the largest raw logit is picked: no other is looked at."""
+    return sampler.is_greedy and (not path or neutral(sampler))
 
 
 def penalise(row: Tensor, sampler: Sampler, path: Sequence[int]) -> Tensor:
@@ -57,6 +63,42 @@ def penalise(row: Tensor, sampler: Sampler, path: Sequence[int]) -> Tensor:
     return row.index_put((ids,), values)
 
 
+class Plain:
+    """What greedy makes of a row without penalties: the first in order, and nothing is summed."""
+
+    greedy = True
+
+    def __init__(self, order: Order) -> None:
+        self._first = order.ids[0]
+        _check_finite(order.values[0])
+
+    def judge(self, ids: list[int], raw: list[float]) -> tuple[list[int], list[float]]:
+        """See `Final.judge`."""
+        first = self._first
+        return (
+            [_KEPT if token_id == first else _GREEDY for token_id in ids],
+            [0.0 if token_id == first else -math.inf for token_id in ids],
+        )
+
+    def draw(self, u: float) -> int:
+        """The first id."""
+        return self._first
+
+    def draw_many(self, us: Sequence[float]) -> list[int]:
+        """The first id for each."""
+        return [self._first] * len(us)
+
+
+def _check_finite(top: float) -> None:
+    if not math.isfinite(top):
+        raise InspectError(
+            "the sampler's logits hold no finite maximum",
+            "Check the penalties, or the model's weights",
+            exit_code=Exit.ENGINE,
+            code="engine",
+        )
+
+
 class Final:
     """What a sampler makes of one row: which stage dropped whom, and the draw.
 
@@ -79,13 +121,7 @@ class Final:
         self._order = Order(penalise(order.row, sampler, path)) if self._penalised else order
         self._temperature = 1.0 if self.greedy else sampler.temperature
         self._top = self._order.listed(1)[1][0]
-        if not math.isfinite(self._top):
-            raise InspectError(
-                "the sampler's logits hold no finite maximum",
-                "Check the penalties, or the model's weights",
-                exit_code=Exit.ENGINE,
-                code="engine",
-            )
+        _check_finite(self._top)
         self._cuts: list[tuple[DroppedBy, float, int | Place]] = []
         self._kept = order.size
         self._mass: float | None = None
@@ -95,11 +131,6 @@ class Final:
             self._cut_after(DroppedBy.GREEDY, 1)
         else:
             self._filter(sampler)
-
-    @property
-    def plain(self) -> bool:
-        """The largest raw logit is picked: no other is looked at."""
-        return self.greedy and not self._penalised
 
     @property
     def _values(self) -> Tensor:

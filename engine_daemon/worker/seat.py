@@ -94,7 +94,7 @@ class Seat:
     def forward(self) -> Prediction | Chunk:
         """Advance the loop to the next distribution, or to the end of a chunk on the way there."""
         made = next(self.loop)
-        assert isinstance(made, Prediction | Chunk)
+        assert not isinstance(made, Append)
         return made
 
     def reached(self) -> None:

@@ -36,7 +36,7 @@ from engine_daemon.protocol.worker import (
 )
 from engine_daemon.worker import told
 from engine_daemon.worker.breakpoints import Breakpoints
-from engine_daemon.worker.budget import Why, make_room
+from engine_daemon.worker.budget import Member, Why, make_room
 from engine_daemon.worker.claims import Claim, scratch
 from engine_daemon.worker.decode import DecodeSession
 from engine_daemon.worker.engine import Engine
@@ -345,18 +345,18 @@ class Turns:
     def _make_room(self, wanting: Seat, claim: Claim) -> None:
         """Others give way before this session's cache grows."""
         wanting.session.prepare()
-        seats = list(self._seats.values())
-        seat_of = {id(seat.session): seat for seat in seats}
         wanting.session.may_park = make_room(
-            self._engine.cache_bytes,
-            wanting.session,
-            claim,
-            [seat.session for seat in seats],
-            [seat.session for seat in seats if seat.run is None and not seat.opening],
-            lambda member, size, why: self._released(seat_of[id(member)], size, why),
+            self._engine.cache_bytes, wanting.session, claim, self._sessions, self._released
         )
 
-    def _released(self, seat: Seat, size: int, why: Why) -> None:
+    def _sessions(self) -> tuple[list[DecodeSession], list[DecodeSession]]:
+        """All, and those that stand."""
+        seats = self._seats.values()
+        standing = [seat.session for seat in seats if seat.run is None and not seat.opening]
+        return [seat.session for seat in seats], standing
+
+    def _released(self, member: Member, size: int, why: Why) -> None:
+        seat = self._seats[member.id]
         self._telling.tell(seat, told.released(seat.session, size, why))
 
     def _stop_at_goal(self, seat: Seat) -> None:

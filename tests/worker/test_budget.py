@@ -97,7 +97,7 @@ def freed(
         assert isinstance(member, Plain)
         told.append((member.name, size, why))
 
-    wanting.may_park = make_room(limit, wanting, claim, [wanting, *others], others, note)
+    wanting.may_park = make_room(limit, wanting, claim, lambda: ([wanting, *others], others), note)
     return told
 
 
@@ -138,7 +138,7 @@ def test_who_has_it_and_what_would_fit_is_told() -> None:
     one = Plain("one", buffers=3 * 10**9, wants=2 * 10**9)
     running = Plain("two", buffers=10**9)
     with pytest.raises(NoMemoryError) as caught:
-        make_room(5 * 10**9, one, STEP, [one, running], [], lambda *_: None)
+        make_room(5 * 10**9, one, STEP, lambda: ([one, running], []), lambda *_: None)
     assert caught.value.message == (
         "2.0 GB more are needed and the budget of 5.0 GB has 1.0 GB left, held: 3.0 GB by one, "
         "1.0 GB by two; 500000000 positions fit (--max-context 500000000), or close other sessions"

@@ -80,9 +80,9 @@ def test_crop_forgets_the_end() -> None:
 
 def test_bytes_are_those_of_the_tensors() -> None:
     layer = GrowingLayer()
-    assert layer.used_bytes() == 0
+    assert layer.position_bytes * layer.length == 0
     layer.update(*states(5, 0))
-    assert layer.used_bytes() == 5 * 2 * HEADS * SIZE * 4
+    assert layer.position_bytes * layer.length == 5 * 2 * HEADS * SIZE * 4
     assert storage_bytes(layer.buffers()) == SMALLEST_CAPACITY * 2 * HEADS * SIZE * 4
 
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
+import msgspec
+
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.protocol.events import How
 from engine_daemon.protocol.pieces import ProbeText
@@ -36,8 +38,7 @@ class Loaded:
     notes: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(msgspec.Struct, frozen=True):
     """The distribution as a step reports it: raw figures and the first K candidates.
 
     Lists run in CONTRACT's order (logit descending, then id ascending). `logits` raw, -inf =
@@ -56,8 +57,7 @@ class Report:
     tail_prob: float
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(msgspec.Struct, frozen=True):
     """A picked id with its own values: `logit` raw, `rank` 1 + strictly greater raw logits."""
 
     id: int
@@ -113,8 +113,8 @@ class Back:
 class SessionCache(Protocol):
     """What the backend holds for one session."""
 
-    def report(self, limit_tokens: int | None) -> CacheReport:
-        """Bytes and positions, from the real tensors."""
+    def report(self, limit_tokens: int | None, rows_bytes: int | None = None) -> CacheReport:
+        """Bytes and positions, from the real tensors; the two given are passed on."""
         ...
 
     def go_back(self, ids: Sequence[int], *, park: bool = True) -> Back:
@@ -129,8 +129,7 @@ class SessionCache(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Forward:
+class Forward(msgspec.Struct, frozen=True):
     """One forward: its distribution, device-synchronised milliseconds, positions read."""
 
     distribution: Distribution
@@ -139,8 +138,7 @@ class Forward:
     ranks_ms: list[float] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Scored:
+class Scored(msgspec.Struct, frozen=True):
     """A forward with the raw log-probability and rank of each token asked for."""
 
     forward: Forward

@@ -221,11 +221,12 @@ class HfBackend:
     def _cache_parts(self) -> dict[str, Any]:
         """What caches of this model are made of; bytes are those of this rank."""
         whole = self._costs.position_bytes if self._costs is not None else 0
+        counted = self._device.type != "cpu"
         return {
             "make_layers": partial(build_layers, self._model.config, self._limit),
             "snapshot_every": self._snapshot_every,
             "position_bytes": whole // self.place.world,
-            "device_bytes": partial(device_bytes, self._device),
+            "device_bytes": partial(device_bytes, self._device) if counted else None,
         }
 
     def forward(self, ids: Sequence[int], cache: SessionCache) -> Forward:
@@ -252,8 +253,9 @@ class HfBackend:
             rows = self._logits(read, cache, last_only=targets is None)
             self._synchronise()
             ms = (time.perf_counter_ns() - started) / 1e6
-            logprobs, ranks = score_rows(rows, targets or [])
-            row = rows[-1] if targets is None else rows[-1].clone()
+            logprobs, ranks = score_rows(rows, targets) if targets else ([], [])
+            # A view of many rows would keep all of them alive.
+            row = rows[-1] if len(rows) == 1 else rows[-1].clone()
         except (RuntimeError, IndexError, MemoryError) as error:
             if isinstance(error, _LOST) and not is_short(error):
                 # Nothing runs on a device after it: the hub starts the engine anew.
@@ -290,8 +292,7 @@ class HfBackend:
                 held.reserve(cache.tokens + len(read))
                 out = self._model(input_ids=tensor, cache=held, use_cache=True, **keep)
             rows: Tensor = out.logits[0]
-            # Without `logits_to_keep` the row is a view of all positions: let those go.
-            return rows if keep or not last_only else rows[-1:].clone()
+            return rows
 
     def _check_ids(self, ids: Sequence[int], held: int) -> None:
         if not ids or min(ids) < 0 or max(ids) >= self._vocabulary:

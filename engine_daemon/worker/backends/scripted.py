@@ -50,7 +50,7 @@ class ScriptedCache:
     tokens: int = 0
     ids: list[int] = field(default_factory=list)
 
-    def report(self, limit_tokens: int | None) -> CacheReport:
+    def report(self, limit_tokens: int | None, rows_bytes: int | None = None) -> CacheReport:
         """Bytes as the script pretends them: buffers that double."""
         held = self.tokens if self.mode == "kv" else 0
         capacity = _capacity(held) if held else 0
@@ -62,6 +62,7 @@ class ScriptedCache:
             allocated_bytes=capacity * self.kv_bytes,
             capacity_tokens=capacity,
             limit_tokens=limit_tokens,
+            rows_bytes=rows_bytes,
         )
 
     def go_back(self, ids: Sequence[int], *, park: bool = True) -> Back:

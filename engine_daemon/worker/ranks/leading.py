@@ -5,7 +5,6 @@ Knows the order in which ranks are told; what the operations are stands in `back
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Final, Literal
 
 import msgspec
@@ -82,9 +81,9 @@ class RankedCache(HfCache):
             said = told_short(error, device)
             raise NoMemoryError(f"rank 0: {said}", need, free_bytes(device)) from error
 
-    def report(self, limit_tokens: int | None) -> CacheReport:
+    def report(self, limit_tokens: int | None, rows_bytes: int | None = None) -> CacheReport:
         """Bytes of all ranks together. Each holds as much as rank 0: what is shared out divides."""
-        own = super().report(limit_tokens)
+        own = super().report(limit_tokens, rows_bytes)
         ranks = self._leader.ranks
         used, total = self._leader.device_bytes
         return msgspec.structs.replace(
@@ -174,4 +173,5 @@ class LeadingBackend(HfBackend):
         with self._leader.together():
             scored = super().read(ids, cache, targets)
             times = [scored.forward.ms, *self._leader.read_times(number)]
-        return replace(scored, forward=replace(scored.forward, ranks_ms=times))
+        forward = msgspec.structs.replace(scored.forward, ranks_ms=times)
+        return msgspec.structs.replace(scored, forward=forward)
