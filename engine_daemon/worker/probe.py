@@ -132,6 +132,9 @@ class RowEvaluation:
 
     def pick(self, u: float) -> Choice:
         """The greedy pick, or the token that `u` falls on."""
+        if isinstance(self._final, Plain):
+            order = self._distribution.order
+            return Choice(order.ids[0], order.values[0], 0.0, 1, "greedy", None)
         with self._looking():
             token_id = self._final.draw(u)
         if self._final.greedy:
@@ -155,7 +158,7 @@ class RowEvaluation:
 
     def _looking(self) -> "AbstractContextManager[object]":
         """As the distribution's; nothing where torch has nothing to do."""
-        return _NOTHING if type(self._final) is Plain else self._distribution.looking()
+        return _NOTHING if isinstance(self._final, Plain) else self._distribution.looking()
 
     def _choice(self, token_id: int, how: How, draw: float | None) -> Choice:
         with self._looking():

@@ -66,8 +66,6 @@ def penalise(row: Tensor, sampler: Sampler, path: Sequence[int]) -> Tensor:
 class Plain:
     """What greedy makes of a row without penalties: the first in order, and nothing is summed."""
 
-    greedy = True
-
     def __init__(self, order: Order) -> None:
         self._first = order.ids[0]
         _check_finite(order.values[0])
@@ -80,12 +78,8 @@ class Plain:
             [0.0 if token_id == first else -math.inf for token_id in ids],
         )
 
-    def draw(self, u: float) -> int:
-        """The first id."""
-        return self._first
-
     def draw_many(self, us: Sequence[float]) -> list[int]:
-        """The first id for each."""
+        """The first id for each of `us`."""
         return [self._first] * len(us)
 
 

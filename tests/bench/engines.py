@@ -4,10 +4,12 @@ Every contender is a function that makes a block of steps and gives their millis
 blocks of all of them alternate: what else the machine does then falls on each alike.
 """
 
+import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
+from operator import truediv
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +48,21 @@ def alternated(contenders: Mapping[str, Block], rounds: int) -> dict[str, float]
             if turn:
                 times[name] += made
     return {name: median(values) for name, values in times.items()}
+
+
+def quotients(contenders: Mapping[str, Block], rounds: int) -> Callable[[str, str], float]:
+    """How many times as long one takes as another: median over rounds of the quotient of their
+    blocks' medians. Neighbours in time share what the machine does, which differs by tens of
+    percent within a minute; the order within a round is drawn."""
+    order, shuffled = list(contenders), random.Random(1)
+    made: dict[str, list[float]] = {name: [] for name in contenders}
+    for turn in range(rounds + 1):
+        shuffled.shuffle(order)
+        for name in order:
+            block = median(contenders[name]())
+            if turn:
+                made[name].append(block)
+    return lambda one, other: median(list(map(truediv, made[one], made[other])))
 
 
 def load(folder: Path | None = None, *, plain: bool, dtype: Any = "bf16") -> Engine:
