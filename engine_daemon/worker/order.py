@@ -43,12 +43,21 @@ class Desk:
     """
 
     def __init__(self, size: int) -> None:
+        self.size = size
         room = torch.empty(3, size)
         self._place = room[0]
         self.row: Array
         self.shifted: Array
         self.weights: Array
         self.row, self.shifted, self.weights = room.numpy()
+        self._blocks = _blocks(self.row, FIRST_PREFIX) if size > FIRST_PREFIX else None
+
+    def leading(self) -> tuple[Indices, Array]:
+        """The first ids of `row` and their values, see `FIRST_PREFIX`; none where there is NaN, or
+        where the row is no longer."""
+        if self._blocks is None:
+            return self.row[:0].astype(np.int64), self.row[:0]
+        return leading_here(self.row, FIRST_PREFIX, self._blocks)
 
     def lay(self, logits: Tensor) -> None:
         """`logits` is what `row` holds now. One thread does it: its cache has all of it then."""
@@ -70,7 +79,8 @@ def leading(row: Tensor, k: int) -> Found:
     """
     if k < row.numel():
         if row.device.type == "cpu":
-            near, values = leading_here(row.numpy(), k)
+            here = row.numpy()
+            near, values = leading_here(here, k, _blocks(here, k))
             found = near.tolist(), values.tolist()
         else:
             found = leading_there(row, k)
@@ -80,19 +90,23 @@ def leading(row: Tensor, k: int) -> Found:
     return ordered.indices[:k].tolist(), ordered.values[:k].tolist()
 
 
-def _blocks(size: int, k: int) -> tuple[int, int]:
+def _shape(size: int, k: int) -> tuple[int, int]:
     """Values a block, and blocks. A block is every so manieth value: the largest of all blocks
     then are found many at a time."""
     width = max(1, size // (_BLOCKS_A_LEADER * k))
     return width, size // width
 
 
-def leading_here(row: Array, k: int) -> tuple[Indices, Array]:
-    """Of a row in host memory; fewer than `k` where there is NaN."""
-    width, blocks = _blocks(row.size, k)
-    maxima = np.maximum.reduce(row[: width * blocks].reshape(width, blocks))
-    maxima.partition(blocks - k)
-    near = (row >= maxima[blocks - k]).nonzero()[0]
+def _blocks(row: Array, k: int) -> Array:
+    width, blocks = _shape(row.size, k)
+    return row[: width * blocks].reshape(width, blocks)
+
+
+def leading_here(row: Array, k: int, blocks: Array) -> tuple[Indices, Array]:
+    """Of a row in host memory, which `blocks` shows; fewer than `k` where there is NaN."""
+    maxima = np.maximum.reduce(blocks)
+    maxima.partition(-k)
+    near = (row >= maxima[-k]).nonzero()[0]
     values = row[near]
     order = (-values).argsort(kind="stable")[:k]
     return near[order], values[order]
@@ -100,7 +114,7 @@ def leading_here(row: Array, k: int) -> tuple[Indices, Array]:
 
 def leading_there(row: Tensor, k: int) -> Found:
     """Of a row on a device; fewer than `k` where there is NaN."""
-    width, blocks = _blocks(row.numel(), k)
+    width, blocks = _shape(row.numel(), k)
     maxima = row[: width * blocks].view(width, blocks).amax(0)
     near = (row >= torch.topk(maxima, k).values[-1]).nonzero()[:, 0]
     ordered = torch.sort(row[near], descending=True, stable=True)
@@ -117,13 +131,13 @@ class Order:
     def __init__(self, logits: Tensor, desk: Desk | None = None) -> None:
         """`desk`: where a row in host memory lies, if it was laid there."""
         self._logits = logits
-        self.size = logits.numel()
+        self.size = logits.numel() if desk is None else desk.size
         self._first: Tensor | None = None
         self.ids: list[int] = []
         self.index: list[int] | Indices = self.ids
         first = min(FIRST_PREFIX, self.size)
-        if desk is not None and first < self.size:
-            self.index, values = leading_here(desk.row, first)
+        if desk is not None:
+            self.index, values = desk.leading()
             self.ids, self.values = self.index.tolist(), values.tolist()
         if len(self.ids) < first:
             self.ids, self.values = leading(self.row, first)

@@ -23,8 +23,6 @@ from engine_daemon.worker.sampling import Final, Plain, plain
 
 _MANY = 100_000
 """Tokens from which a row's distinct values are counted sooner than all are exponentiated."""
-
-
 _NOTHING = nullcontext()
 
 
@@ -34,9 +32,7 @@ class RowDistribution:
 
     def __init__(self, logits: Tensor, desk: Desk | None = None) -> None:
         self.logits = logits
-        self._here = logits.device.type == "cpu"
-        self._small = self._here and logits.numel() < _MANY
-        self._desk = desk if self._here else None
+        self._desk = desk
         self._found: tuple[Order, Figures] | None = None
 
     @property
@@ -63,17 +59,22 @@ class RowDistribution:
 
     def _look(self) -> tuple[Order, Figures]:
         desk = self._desk
-        if self._here:
-            desk = desk or Desk(self.logits.numel())
+        if desk is None and self._in_host_memory:
+            desk = Desk(self.logits.numel())
+        if desk is not None:
             desk.lay(self.logits)
-        if self._small:  # nothing of torch's from here on
+        if desk is not None and desk.size < _MANY:  # nothing of torch's from here on
             order = Order(self.logits, desk)
             return order, figures(order, desk)
         with torch.inference_mode():
             order = Order(self.logits, desk)
-            if self.logits.numel() >= _MANY and self.levels is not None:
+            if order.size >= _MANY and self.levels is not None:
                 return order, figures_of(self.levels, order)
             return order, figures(order, desk)
+
+    @property
+    def _in_host_memory(self) -> bool:
+        return self._desk is not None or self.logits.device.type == "cpu"
 
     @cached_property
     def levels(self) -> Levels | None:
@@ -82,12 +83,13 @@ class RowDistribution:
 
     def kept(self) -> "tuple[RowDistribution, int]":
         """The same row in host memory, as the model produced it, and its bytes."""
-        row = self.logits if self._here else self.logits.to("cpu")
-        return RowDistribution(row), row.nbytes
+        row = self.logits if self._in_host_memory else self.logits.to("cpu")
+        return RowDistribution(row, self._desk), row.nbytes
 
     def looking(self) -> "AbstractContextManager[object]":
         """Wraps what torch does with the row."""
-        return OneThread() if self._small else torch.inference_mode()
+        small = self.order.size < _MANY and self._in_host_memory
+        return OneThread() if small else torch.inference_mode()
 
     def evaluate(self, sampler: Sampler, path: Sequence[int]) -> "RowEvaluation":
         """Apply a sampler; `path` is every id before this position."""
