@@ -5,6 +5,7 @@ Knows the messages of a subscription; who attaches and why a link is lost is the
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Final
 
 import msgspec
 
@@ -12,6 +13,11 @@ from engine_daemon.errors import InspectError
 from engine_daemon.link import Link
 from engine_daemon.mending import LinkLost, LinkUp
 from engine_daemon.protocol import commands as cmd
+
+ACK_PARTS: Final = 4
+"""What arrived is acknowledged when it is such a part of the credit, so that none runs out …"""
+ACK_S: Final = 0.5
+"""… or after so long."""
 
 Update = cmd.StateMessage | cmd.Batch | cmd.Snapshot | cmd.Lost | LinkLost | LinkUp
 
@@ -25,6 +31,9 @@ class Following:
         self._following: dict[str, int] = {}
         self._parts: dict[str, list[bytes]] = {}
         self._queue: list[Update] = []
+        self._unsaid: dict[str, int] = {}
+        self._unsaid_bytes = 0
+        self._saying: asyncio.TimerHandle | None = None
         self._arrived = asyncio.Event()
         self._failure: InspectError | None = None
 
@@ -72,7 +81,21 @@ class Following:
                 raise self._failure
 
     def _acknowledge(self, updates: list[Update]) -> None:
-        reached = {u.session: u.to for u in updates if isinstance(u, cmd.Batch)}
+        """Not every batch: each word costs the hub a turn, and twenty viewers share its time."""
+        for batch in updates:
+            if isinstance(batch, cmd.Batch):
+                self._unsaid[batch.session] = batch.to
+                self._unsaid_bytes += sum(len(packed) for _, packed in batch.ev)
+        if self._unsaid_bytes * ACK_PARTS >= self._window:
+            self._say_reached()
+        elif self._unsaid and self._saying is None:
+            self._saying = asyncio.get_running_loop().call_later(ACK_S, self._say_reached)
+
+    def _say_reached(self) -> None:
+        if self._saying is not None:
+            self._saying.cancel()
+        self._saying, self._unsaid_bytes = None, 0
+        reached, self._unsaid = self._unsaid, {}
         if self._link is not None:
             for session, upto in reached.items():
                 self._link.send(cmd.Ack(session=session, next=upto))

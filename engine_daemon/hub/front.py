@@ -14,7 +14,7 @@ import zmq
 from engine_daemon import __version__
 from engine_daemon.hub.asking import Asking
 from engine_daemon.hub.complaints import Complaints
-from engine_daemon.hub.fanout import next_batch
+from engine_daemon.hub.fanout import Cuts, next_batch
 from engine_daemon.hub.late import LateJoiners
 from engine_daemon.hub.lease import Leases
 from engine_daemon.hub.orders import Orders
@@ -33,7 +33,14 @@ from engine_daemon.hub.workers import EngineSide
 from engine_daemon.paths import Paths
 from engine_daemon.protocol import codec, reads
 from engine_daemon.protocol import commands as cmd
-from engine_daemon.protocol.codec import Envelope, WireError, decode_body, open_envelope, seal
+from engine_daemon.protocol.codec import (
+    Envelope,
+    WireError,
+    decode_body,
+    open_envelope,
+    seal,
+    sealed,
+)
 from engine_daemon.protocol.state import State
 
 RECEIVE_AT_ONCE: Final = 256
@@ -106,7 +113,7 @@ class Front:
         """Write to viewers that are quiet: one that is gone is forgotten then. What nobody can
         hold any more is free; who has caught up is shown so."""
         heads = {session.id: session.log.head for session in self._store}
-        lags = [viewer.lag(heads) for viewer in self.viewers.values()]
+        lags = [viewer.lag(heads, now) for viewer in self.viewers.values()]
         if lags != self._lags:
             self._lags = lags
             self._changed()
@@ -316,11 +323,12 @@ class Front:
     def flush(self, now: float, *, at_once: bool = False) -> None:
         """Send every viewer what it has credit for and what is due."""
         self._looks.clear()
+        cuts = Cuts()
         for viewer in list(self.viewers.values()):
             for following in list(viewer.following.values()):
-                self._flush_one(viewer, following, now + 1.0 if at_once else now)
+                self._flush_one(viewer, following, now + 1.0 if at_once else now, cuts)
 
-    def _flush_one(self, viewer: Viewer, following: Following, now: float) -> None:
+    def _flush_one(self, viewer: Viewer, following: Following, now: float, cuts: Cuts) -> None:
         session = self._store.get(following.session)
         if session is None:
             return
@@ -337,17 +345,18 @@ class Front:
                 return
             following.part_sent()
         while True:
-            batch = next_batch(following, session.log, session.durable(), now)
-            if batch is None:
+            cut = next_batch(following, session.log, session.durable(), now, cuts)
+            if cut is None:
                 return
-            if isinstance(batch, float):
-                self._looks[viewer.route, following.session] = batch
+            if isinstance(cut, float):
+                self._looks[viewer.route, following.session] = cut
                 return
-            frames = seal(batch, id=self._number(), ep=self.epoch, session=session.id)
+            number = self._number()
+            frames = sealed(cmd.Batch, cut.body, id=number, ep=self.epoch, session=session.id)
             if not self._send_raw(viewer.route, frames):
                 # Its queue is full: an `ack` or the next tick comes back to it.
                 return
-            following.sent(batch.to, len(frames[2]), now)
+            following.sent(cut.to, len(cut.body), now)
 
     def _tell(self, viewer_id: bytes, message: cmd.Message) -> None:
         """Send to one viewer by its id, if it is there."""

@@ -233,12 +233,12 @@ class Hub:
         engine = self._engine.shown
         if engine.word == "ready" and self._engine.any_running():
             engine = msgspec.structs.replace(engine, word="busy")
-        seats, leases = self._engine.seats, self._front.leases
+        seats, leases, now = self._engine.seats, self._front.leases, time.monotonic()
         return State(
             engine=engine,
             sessions=[s.info(seats.other_model(s), leases.of(s.id)) for s in sessions],
             viewers=[
-                viewer.info(heads, leases.held_by(viewer.id))
+                viewer.info(heads, leases.held_by(viewer.id), now)
                 for viewer in self._front.viewers.values()
             ],
             idle_exit_s=self._options.idle_exit_s,

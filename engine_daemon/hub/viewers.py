@@ -19,6 +19,8 @@ MOST_ASKS_IN_ALL: Final = 32
 """Reads that may be unanswered, of one viewer and of all together."""
 QUIET_S: Final = 2.5
 """After so long without a word the hub probes whether the viewer's connection still stands."""
+ACKED_WITHIN_S: Final = 1.0
+"""A viewer that keeps up acknowledges what it was sent so soon, see `following.ACK_S`."""
 SILENT_S: Final = 30.0
 """After so long without a word a viewer is forgotten; it says hello again when it wakes."""
 
@@ -34,7 +36,7 @@ class Following:
     next: int
     win_bytes: int
     acked: int = 0
-    in_flight: deque[tuple[int, int]] = field(default_factory=deque)
+    in_flight: deque[tuple[int, int, float]] = field(default_factory=deque)
     outstanding: int = 0
     last_flush: float = 0.0
     snapshot: list[bytes] = field(default_factory=list)
@@ -44,7 +46,7 @@ class Following:
     def sent(self, to: int, size: int, now: float) -> None:
         """A batch up to `to` of `size` bytes is on its way."""
         self.next = to
-        self.in_flight.append((to, size))
+        self.in_flight.append((to, size, now))
         self.outstanding += size
         self.last_flush = now
 
@@ -63,6 +65,11 @@ class Following:
         """It is on its way."""
         self.outstanding += len(self.snapshot[self.parts_sent])
         self.parts_sent += 1
+
+    def had(self, now: float) -> int:
+        """Events it has, or will acknowledge soon: what was sent a moment ago is no lag."""
+        late = self.in_flight and now - self.in_flight[0][2] > ACKED_WITHIN_S
+        return self.acked if late or self.snapshot else self.next
 
     def acknowledge(self, upto: int, parts: int = 0) -> None:
         """Everything before `upto`, and so many parts, arrived: their credit returns."""
@@ -103,19 +110,19 @@ class Viewer:
         self.tokens -= 1.0
         return True
 
-    def lag(self, heads: dict[str, int]) -> int:
+    def lag(self, heads: dict[str, int], now: float) -> int:
         """Events it does not have yet; the worst over what it follows."""
-        lags = (heads.get(f.session, f.acked) - f.acked for f in self.following.values())
-        return max(lags, default=0)
+        had = {one.session: one.had(now) for one in self.following.values()}
+        return max((heads.get(session, at) - at for session, at in had.items()), default=0)
 
-    def info(self, heads: dict[str, int], holds: list[str]) -> ViewerInfo:
+    def info(self, heads: dict[str, int], holds: list[str], now: float) -> ViewerInfo:
         """The record as others see it."""
         return ViewerInfo(
             viewer=self.id,
             who=self.who,
             client=self.client,
             role=self.role,
-            lag=self.lag(heads),
+            lag=self.lag(heads, now),
             sessions=[name for name in self.following if name in heads],
             holds=[name for name in holds if name in heads],
             uid=None if self.uid == os.getuid() else self.uid,

@@ -92,10 +92,30 @@ def seal(
     session: str | None = None,
 ) -> list[bytes]:
     """The three frames of a message."""
+    body = encode_body(message)
+    return sealed(type(message), body, id=id, re=re, ep=ep, viewer=viewer, session=session)
+
+
+def sealed(
+    kind: type[Message],
+    body: bytes,
+    *,
+    id: int = 0,  # noqa: A002
+    re: int | None = None,
+    ep: bytes | None = None,
+    viewer: bytes | None = None,
+    session: str | None = None,
+) -> list[bytes]:
+    """The three frames of a message whose body is encoded."""
     optional = {"re": re, "ep": ep, "viewer": viewer, "session": session}
-    header: dict[str, object] = {"t": _NAMES[type(message)], "id": id}
+    header: dict[str, object] = {"t": _NAMES[kind], "id": id}
     header |= {key: value for key, value in optional.items() if value is not None}
-    return [MAGIC, msgpack.packb(header), _ENCODER.encode(message)]
+    return [MAGIC, msgpack.packb(header), body]
+
+
+def encode_body(message: Message) -> bytes:
+    """The body of a message."""
+    return _ENCODER.encode(message)
 
 
 def open_envelope(frames: list[bytes]) -> tuple[Envelope, bytes]:

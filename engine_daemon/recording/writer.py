@@ -131,6 +131,10 @@ class LogWriter:
         self._ends.append(size + written)
         return seq
 
+    def bytes_from(self, start: int) -> int:
+        """Bytes of the file from event `start` on, at most the head's."""
+        return self.size - (self._ends[start - 1] if start else 0)
+
     def read(self, start: int, to: int, max_bytes: int) -> list[tuple[int, bytes]]:
         """Events [start, to), as many as fit `max_bytes` of the file, at least one."""
         to = min(to, len(self._ends))
