@@ -1,4 +1,4 @@
-"""What a viewer gets next: pace at the head, credit, and one batch made for all who get the same."""
+"""What a viewer gets next: pace at the head, credit, one batch made for all who get the same."""
 
 from collections.abc import Iterator
 from pathlib import Path
