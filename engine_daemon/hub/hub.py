@@ -10,8 +10,8 @@ import os
 import time
 from typing import Final
 
-import msgspec
 import zmq
+from msgspec.structs import replace
 
 from engine_daemon import __version__
 from engine_daemon.config import DaemonOptions
@@ -30,6 +30,8 @@ from engine_daemon.protocol.state import State
 
 TICK_S: Final = 0.5
 STATE_PERIOD_S: Final = 0.1
+GROWTH_PERIOD_S: Final = 1.0
+"""When nothing changed but how far a session runs: who follows it knows that from its events."""
 TOLD_S: Final = 0.3
 """A viewer that is attached has heard of a failed load after so long."""
 UNHEARD_S: Final = 5.0
@@ -77,7 +79,8 @@ class Hub:
         )
         self._log_file = LogFile(paths)
         self._state_dirty = False
-        self._state_sent = 0.0
+        self._state_seen = self._state_sent = 0.0
+        self._told: State | None = None
         self._idle_since = time.monotonic()
         self._had_viewer = False
         self._had_guest = False
@@ -133,7 +136,7 @@ class Hub:
         if deadline is not None:
             looks.append(deadline)
         if self._state_dirty:
-            looks.append(self._state_sent + STATE_PERIOD_S)
+            looks.append(self._state_seen + STATE_PERIOD_S)
         return min(looks)
 
     def close(self) -> None:
@@ -218,21 +221,24 @@ class Hub:
         self._state_dirty = True
 
     def _push_state(self, now: float) -> None:
-        if not self._state_dirty or now < self._state_sent + STATE_PERIOD_S:
+        if not self._state_dirty or now < self._state_seen + STATE_PERIOD_S:
             return
-        self._state_sent = now
-        self._push_now()
+        self._state_seen = now
+        if now >= self._state_sent + GROWTH_PERIOD_S or _settled(self._state()) != self._told:
+            self._push_now()
 
     def _push_now(self) -> None:
-        self._state_dirty = False
-        self._front.push(cmd.StateMessage(state=self._state()))
+        state = self._state()
+        self._state_dirty, self._state_sent = False, time.monotonic()
+        self._told = _settled(state)
+        self._front.push(cmd.StateMessage(state=state))
 
     def _state(self) -> State:
         sessions = [s for s in self._store if s.open]
         heads = {s.id: s.log.head for s in sessions}
         engine = self._engine.shown
         if engine.word == "ready" and self._engine.any_running():
-            engine = msgspec.structs.replace(engine, word="busy")
+            engine = replace(engine, word="busy")
         seats, leases, now = self._engine.seats, self._front.leases, time.monotonic()
         return State(
             engine=engine,
@@ -243,6 +249,18 @@ class Hub:
             ],
             idle_exit_s=self._options.idle_exit_s,
         )
+
+
+def _settled(state: State) -> State:
+    """The state without what grows as sessions run: where they are, who is how far behind."""
+    sessions = [
+        replace(session, head=0, place=replace(session.place, step=0, done=0))
+        if session.status == "running"
+        else session
+        for session in state.sessions
+    ]
+    viewers = [replace(viewer, lag=0) for viewer in state.viewers]
+    return replace(state, sessions=sessions, viewers=viewers)
 
 
 def _milliseconds(seconds: float) -> int:

@@ -1,6 +1,13 @@
 """Who is attached, who has the lease, and who follows what, as the state tells it."""
 
-from tests.daemons import Daemon, running_daemon, watching
+import asyncio
+import time
+
+from engine_daemon.client import DaemonClient
+from engine_daemon.hub.hub import GROWTH_PERIOD_S
+from engine_daemon.protocol import commands as cmd
+from engine_daemon.protocol.commands import StateMessage
+from tests.daemons import PATIENCE_S, Daemon, running_daemon, watching
 from tests.hub.test_lease import SLOW, second
 
 
@@ -28,3 +35,24 @@ async def look_at_presence(daemon: Daemon) -> None:
         await first.until(
             lambda _: all(v.sessions == [first.session] for v in first.client.state.viewers)
         )
+
+
+async def test_a_running_session_changes_the_state_once_a_second() -> None:
+    """Ten times a second, to twenty viewers, it costs the hub as much as the events do."""
+    with running_daemon("scripted:rate=200") as daemon:
+        async with watching(daemon.paths) as watch, DaemonClient(daemon.paths) as client:
+            await watch.standing(0)
+            run = cmd.RunTo(step=None)
+            await watch.client.command(run, watch.session, cmd.At(branch=0, step=0))
+            running, told = False, []
+            async with asyncio.timeout(PATIENCE_S):
+                async for updates in client.updates():
+                    told += [u.state.sessions[0] for u in updates if isinstance(u, StateMessage)]
+                    if told and not running and told[-1].status == "running":
+                        running, told, begun = True, [], time.monotonic()
+                    if len(told) == 3:
+                        break
+            assert time.monotonic() - begun > 2 * GROWTH_PERIOD_S
+            assert told[0].head < told[1].head < told[2].head
+            await watch.client.command(cmd.Pause(), watch.session)
+            await watch.until(lambda _: watch.client.state.sessions[0].status == "paused")
