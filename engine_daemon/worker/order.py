@@ -17,6 +17,9 @@ PREFIX_GROWTH = 8
 _BLOCKS_A_LEADER = 4
 """Blocks for each of the k leaders wanted: more make the search finer and the maxima dearer."""
 
+MANY = 100_000
+"""Values from which several threads are quicker than one."""
+
 Array = np.ndarray[Any, np.dtype[np.float32]]
 Indices = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -60,9 +63,12 @@ class Desk:
         return leading_here(self.row, FIRST_PREFIX, self._blocks)
 
     def lay(self, logits: Tensor) -> None:
-        """`logits` is what `row` holds now. One thread does it: its cache has all of it then."""
+        """`logits` is what `row` holds now."""
+        if self.size >= MANY:
+            self._place.copy_(logits)
+            return
         threads = torch.get_num_threads()
-        torch.set_num_threads(1)
+        torch.set_num_threads(1)  # whose cache has all of it then
         self._place.copy_(logits)
         torch.set_num_threads(threads)
 

@@ -18,11 +18,9 @@ from engine_daemon.protocol.values import Sampler
 from engine_daemon.worker.backends.base import Choice, Report
 from engine_daemon.worker.figures import Figures, figures, figures_of
 from engine_daemon.worker.levels import Levels, levels_of
-from engine_daemon.worker.order import Desk, OneThread, Order
+from engine_daemon.worker.order import MANY, Desk, OneThread, Order
 from engine_daemon.worker.sampling import Final, Plain, plain
 
-_MANY = 100_000
-"""Tokens from which a row's distinct values are counted sooner than all are exponentiated."""
 _NOTHING = nullcontext()
 
 
@@ -63,12 +61,13 @@ class RowDistribution:
             desk = Desk(self.logits.numel())
         if desk is not None:
             desk.lay(self.logits)
-        if desk is not None and desk.size < _MANY:  # nothing of torch's from here on
+        if desk is not None and desk.size < MANY:  # nothing of torch's from here on
             order = Order(self.logits, desk)
             return order, figures(order, desk)
         with torch.inference_mode():
             order = Order(self.logits, desk)
-            if order.size >= _MANY and self.levels is not None:
+            # The distinct values of so many are counted sooner than all are exponentiated.
+            if order.size >= MANY and self.levels is not None:
                 return order, figures_of(self.levels, order)
             return order, figures(order, desk)
 
@@ -88,7 +87,7 @@ class RowDistribution:
 
     def looking(self) -> "AbstractContextManager[object]":
         """Wraps what torch does with the row."""
-        small = self.order.size < _MANY and self._in_host_memory
+        small = self.order.size < MANY and self._in_host_memory
         return OneThread() if small else torch.inference_mode()
 
     def evaluate(self, sampler: Sampler, path: Sequence[int]) -> "RowEvaluation":
