@@ -11,6 +11,7 @@ from typing import Final
 import torch
 
 from engine_daemon.worker import host_memory
+from engine_daemon.worker.forward_thread import ENOUGH_BYTES, of_onednn
 from engine_daemon.worker.host_memory import ULIMIT, Holder, Present, gigabytes, holder
 
 _SMI: Final = ("nvidia-smi", "--format=csv,noheader,nounits")
@@ -21,9 +22,6 @@ _WORTH_NAMING: Final = 20
 _LEAST_NAMED: Final = 100_000_000
 """One that holds less, or less than one part in so many of what is needed, is not."""
 _SHORT: Final = ("can't allocate memory", "Cannot allocate memory", "out of memory", "os error 12")
-_ONEDNN: Final = "could not create a"
-"""All that oneDNN says when it has no memory; it has other reasons, too."""
-_HARDLY_ANY: Final = 512 << 20
 _TRIED: Final = re.compile(r"tried to allocate ([\d.]+) ?(bytes|[KMGT]iB)", re.IGNORECASE)
 _UNITS: Final = {"bytes": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 
@@ -96,8 +94,8 @@ def is_short(error: BaseException) -> bool:
     known = isinstance(error, torch.OutOfMemoryError | MemoryError)
     if known or any(words in str(error) for words in _SHORT):
         return True
-    left = host_memory.present() if str(error).startswith(_ONEDNN) else None
-    return left is not None and left.bytes < _HARDLY_ANY
+    left = host_memory.present() if of_onednn(error) else None
+    return left is not None and left.bytes < ENOUGH_BYTES
 
 
 def tried_bytes(error: BaseException) -> int | None:

@@ -39,4 +39,15 @@ async def test_memory_that_runs_out_in_a_step_stops_that_session_and_no_other() 
             assert [seq for seq, _ in other.events] == list(range(other.columns.next))
             await other.run_to(6)
             await other.standing(6)
+            # Both without kernels of their own yet: one alike what failed, one of another length.
+            for text in (LONG, LONG[: len(LONG) // 3]):
+                again = cmd.Open(
+                    prompt=PromptSpec(text=text), cache_mode="none", run_to=2, max_steps=20
+                )
+                reply = await other.client.command(again)
+                assert reply.session is not None
+                async with attached(daemon.paths, reply.session) as watch:
+                    columns = await watch.until(lambda c: c.stop is not None)
+                    assert columns.stop is not None
+                    assert columns.stop.reason == "goal", columns.stop
             assert other.client.state.engine.engine == 1

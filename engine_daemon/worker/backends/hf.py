@@ -41,6 +41,7 @@ from engine_daemon.worker.fast.engine import PLAIN, direct_step, speed_up
 from engine_daemon.worker.fast.graphs import PATH as GRAPHS
 from engine_daemon.worker.fast.graphs import Graphs, graphs_of
 from engine_daemon.worker.fast.linear import named_weights
+from engine_daemon.worker.forward_thread import ForwardThread, of_onednn
 from engine_daemon.worker.fp8 import dequantised
 from engine_daemon.worker.loading import check_model, dtype_word, load_model
 from engine_daemon.worker.memory import free_bytes, is_short, told_short, tried_bytes
@@ -74,6 +75,7 @@ class HfBackend:
         self._limit: int | None = None
         self._costs: Costs | None = None
         self._desk: Desk | None = None
+        self._thread = ForwardThread()
         self._parameters = self._weights_bytes = 0
         self._path = PLAIN
         self._direct: DirectStep | None = None
@@ -250,7 +252,8 @@ class HfBackend:
         self._synchronise()
         started = time.perf_counter_ns()
         try:
-            rows = self._logits(read, cache, last_only=targets is None)
+            last_only = targets is None
+            rows = self._thread.run(lambda: self._logits(read, cache, last_only=last_only))
             self._synchronise()
             ms = (time.perf_counter_ns() - started) / 1e6
             logprobs, ranks = score_rows(rows, targets) if targets else ([], [])
@@ -329,6 +332,7 @@ class HfBackend:
 
     def close(self) -> None:
         """Free everything."""
+        self._thread.close()
         self._model = self._desk = self._costs = self._direct = self._graphs = None
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
@@ -340,4 +344,6 @@ def _failed(error: Exception, device: torch.device) -> InspectError:
         said = f"{told_short(error, device)}; close other sessions, or use a smaller --max-context"
         return NoMemoryError(said, tried_bytes(error), free_bytes(device))
     line = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+    if of_onednn(error):
+        line = f"oneDNN {line}, as where memory runs out; it may work the next time"
     return InspectError(f"the forward failed: {line}", exit_code=Exit.ENGINE, code="engine")
