@@ -15,6 +15,7 @@ from engine_daemon.cli.interrupts import Interrupts
 from engine_daemon.cli.leave import Leave
 from engine_daemon.cli.options import Given
 from engine_daemon.cli.output import say
+from engine_daemon.cli.overdue import Overdue
 from engine_daemon.cli.printer import JsonPrinter, Printer, StdoutClosed, TextPrinter
 from engine_daemon.cli.progress import LoadProgress
 from engine_daemon.cli.prompt import read_prompt
@@ -120,6 +121,7 @@ class Run:
     ) -> None:
         self.stays_open = False
         self._typed = typed
+        self._overdue = Overdue(typed.timeout_s)
         self._code = Exit.DONE
         self._client = client
         self._session = session
@@ -145,6 +147,7 @@ class Run:
             self._look(self._client.state)
             while not (self._done or self._closed or self._left):
                 await self._turn(await updates.next(_TICK_S) or [])
+                self._check_time()
             if keep and not self._closed:
                 self.stays_open = True
             elif not self._left:
@@ -234,6 +237,12 @@ class Run:
                 raise load_error(state)
             if not self._has_engine:
                 self._progress.update(state)
+
+    def _check_time(self) -> None:
+        if not (self._done or self._closed or self._leave.wanted):
+            engine = self._client.state.engine
+            loaded = self._lines.columns.engine is not None or engine.word in ("ready", "busy")
+            self._overdue.check(engine, asyncio.get_running_loop().time(), loaded=loaded)
 
     def _tell_stuck(self, state: State) -> None:
         """Once for each time: it may wake, and is never ended by a run."""

@@ -186,6 +186,30 @@ def test_a_run_leaves_an_engine_that_does_not_move(place: Place) -> None:
     wait_for(lambda: place.session(session)["status"] == "paused")
 
 
+@pytest.mark.parametrize("when", ["before", "during"])
+def test_a_time_limit_holds_though_the_engine_does_not_move(place: Place, when: str) -> None:
+    """Exit 124 with what is known; the session stands, its time over, when the engine wakes."""
+    place.run("daemon", "start", *SLOW)
+    engine = place.status()["engine"]["pid"]
+    words = ("run", "--json", "--timeout", "3s", "Hello")
+    if when == "before":
+        os.kill(engine, signal.SIGSTOP)
+    run = place.start(*words)
+    try:
+        if when == "during":
+            run.until("step", 0)
+            os.kill(engine, signal.SIGSTOP)
+        done = run.finish(124)
+    finally:
+        os.kill(engine, signal.SIGCONT)
+    last = done.lines[-1]
+    assert (last["event"], last["code"]) == ("error", "timeout")
+    assert last["message"].startswith("the --timeout of 3s is over, and the engine is halted")
+    (session,) = [row["session"] for row in place.json("sessions", "--json")]
+    assert f"llm-inspect attach --session {session}" in done.err
+    wait_for(lambda: place.session(session)["status"] == "paused")
+
+
 def test_interrupt_of_a_paused_run(place: Place) -> None:
     run = place.start("run", *SLOW, "--json", *SHORT, "Hello")
     session = run.until("step", 1)["session"]
