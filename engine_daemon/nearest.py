@@ -22,8 +22,19 @@ def nearest(word: str, known: Iterable[str], most: int = 2) -> str | None:
     return ranked[0][1] if ranked and ranked[0][0] <= most else None
 
 
+def near(word: str, known: Iterable[str]) -> str | None:
+    """The same, if most of the letters are right or only their order is wrong: two edits make
+    anything of a short word."""
+    close = nearest(word.lstrip("-"), [k.lstrip("-") for k in known])
+    if close is None:
+        return None
+    typed = word.lstrip("-").lower()
+    few = 2 * edits(typed, close.lower()) < max(len(typed), len(close))
+    return close if few or sorted(typed) == sorted(close.lower()) else None
+
+
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """A hint for an unknown word: the nearest known one, else all of them."""
+    """A hint for an unknown word: the one it is near to, else all of them."""
     words = list(known)
-    close = nearest(word, words)
+    close = near(word, words)
     return f"Did you mean {close}?" if close else f"Known: {', '.join(sorted(words))}"

@@ -62,6 +62,9 @@ def test_everything_at_once(tmp_path: Path) -> None:
     assert config.paths("big").state.is_relative_to("/data/state")
 
 
+KNOWN = f"Known: {', '.join(sorted(key.name for key in KEYS if key.section == 'daemon'))}"
+
+
 @pytest.mark.parametrize(
     ("text", "words", "hint"),
     [
@@ -69,6 +72,7 @@ def test_everything_at_once(tmp_path: Path) -> None:
         ("[paths]\nsate = '/x'", "unknown key 'sate' in [paths]", "Did you mean state?"),
         ("[paths]\nstate = 'x'", "takes an absolute path", ""),
         ("[daemon.a]\nmodle = 'x'", "unknown key 'modle' in [daemon.a]", "Did you mean model?"),
+        ("[daemon.a]\nhttp = 1", "unknown key 'http' in [daemon.a]", KNOWN),
         ("[daemon.a]\ntp = 65", "at most 64", ""),
         ("[daemon.a]\nidle_exit = 'x'", "takes a duration", ""),
         ("[daemon.a]\nmodel = true", "takes a text or a number", ""),

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine_daemon.nearest import edits, nearest, suggestion
+from engine_daemon.nearest import edits, near, nearest, suggestion
 
 
 @pytest.mark.parametrize(
@@ -29,3 +29,17 @@ def test_nearest_needs_at_most_two_edits() -> None:
 def test_suggestion_names_one_or_all() -> None:
     assert suggestion("modle", ["model", "dtype"]) == "Did you mean model?"
     assert suggestion("zzz", ["model", "dtype"]) == "Known: dtype, model"
+
+
+@pytest.mark.parametrize("word", ["http", "gpu", "ttl", "a"])
+def test_a_short_word_is_near_to_nothing_that_two_edits_make_of_it(word: str) -> None:
+    """`http` is two edits from `tp`."""
+    assert near(word, ["tp", "dtype"]) is None
+    assert suggestion(word, ["tp", "dtype"]) == "Known: dtype, tp"
+
+
+def test_near_words() -> None:
+    assert near("pt", ["tp"]) == "tp"
+    assert near("cvs", ["csv", "text"]) == "csv"
+    assert near("--tpp", ["--tp", "--top-p"]) == "tp"
+    assert near("DTYP", ["dtype"]) == "dtype"

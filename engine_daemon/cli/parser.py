@@ -12,7 +12,7 @@ import msgspec
 
 from engine_daemon.cli.options import Given, Group, Option, options_of
 from engine_daemon.errors import InspectError
-from engine_daemon.nearest import nearest, suggestion
+from engine_daemon.nearest import near, nearest, suggestion
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,11 +222,11 @@ def _options(name: str, words: list[str]) -> tuple[Given, list[str]]:
 def _unknown(name: str, word: str, known: list[Option], rest: list[str]) -> InspectError:
     flag = word.split("=")[0]
     command = next((w for w in rest if w in _WORDS), None) if name == SCREEN else None
-    close = nearest(flag, [o.flag for o in known])
+    close = near(flag, [o.flag for o in known])
     if command:
         hint = f"The command comes first: llm-inspect {command} …"
     elif close:
-        hint = f"Did you mean {close}?"
+        hint = f"Did you mean --{close}?"
     else:
         hint = f"See llm-inspect {name} --help".replace("  ", " ")
     return InspectError(f"unknown option {flag}", hint)

@@ -27,7 +27,7 @@ from engine_daemon.conditions.nodes import (
     TokenMatches,
 )
 from engine_daemon.conditions.quoting import BadEscape, unquote, unquote_pattern
-from engine_daemon.nearest import nearest
+from engine_daemon.nearest import near
 
 
 class Word(Protocol):
@@ -96,7 +96,7 @@ def checked(raw: Raw) -> Condition:
     if name in ("and", "or", "not"):
         raise raw.fault(raw.name, f"{name!r} joins conditions; one is missing here")
     if name not in _EXAMPLES:
-        close = nearest(name, _EXAMPLES)
+        close = near(name, _EXAMPLES)
         hint = f"Did you mean {close}?" if close else f"There are {', '.join(_EXAMPLES)}"
         raise raw.fault(raw.name, f"there is no {name!r}", hint)
     if raw.argument is not None and name not in ("p", "stop"):

@@ -78,6 +78,7 @@ def test_commands_on_recordings(words: list[str]) -> None:
         (["--jsno", "run", "x"], "llm-inspect run …"),
         (["--name", "x", "run"], "the command comes first"),
         (["run", "x", "--temprature", "1"], "Did you mean --temperature?"),
+        (["run", "x", "--http", "1"], "See llm-inspect run --help"),
         (["run", "x", "--score-prompts"], "unknown option --score-prompts"),
         (["run", "x", "--stopp", "a"], "unknown option --stopp"),
         (["run", "x", "--steps"], "--steps needs a value"),
