@@ -71,7 +71,15 @@ def chosen(predicted: Predicted, stepped: Stepped) -> Line:
         "rank": stepped.rank,
         "how": stepped.how,
         "draw": stepped.draw,
+        "interval": _interval(stepped),
     }
+
+
+def _interval(stepped: Stepped) -> list[float] | None:
+    """Of the final probabilities, summed in the sampler's order: where the draw fell."""
+    if stepped.before is None:
+        return None
+    return [stepped.before, min(1.0, stepped.before + exp(stepped.final_logprob))]
 
 
 def _candidate(row: CandidateRow, logsumexp: float) -> Line:

@@ -240,7 +240,9 @@ class Stepped(Event, frozen=True, kw_only=True, tag="Stepped"):
     """The token of step `step` is part of the sequence.
 
     `logit` raw, `final_logprob` what the draw used, `rank` 1 + number of strictly greater raw
-    logits, `draw` the uniform number u (sampled picks only). `total_ms` is the step's own work:
+    logits, `draw` the uniform number u and `before` the final probability of all that come before
+    the token in the sampler's order (sampled picks only): u lies in the interval that begins there
+    and is as long as its own. `total_ms` is the step's own work:
     tokenize + forward + probe + pick + append.
     """
 
@@ -252,6 +254,7 @@ class Stepped(Event, frozen=True, kw_only=True, tag="Stepped"):
     rank: int
     how: How
     draw: float | None = None
+    before: float | None = None
     pick_ms: float
     append_ms: float
     total_ms: float

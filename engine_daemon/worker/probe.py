@@ -138,9 +138,10 @@ class RowEvaluation:
             return Choice(order.ids[0], order.values[0], 0.0, 1, "greedy", None)
         with self._looking():
             token_id = self._final.draw(u)
-        if self._final.greedy:
+            before = None if self._final.greedy else self._final.before(token_id)
+        if before is None:
             return self._choice(token_id, "greedy", None)
-        return self._choice(token_id, "sampled", u)
+        return self._choice(token_id, "sampled", u, before)
 
     def picks(self, us: list[float]) -> list[int]:
         """The ids that many draws fall on, each as `pick` finds it."""
@@ -161,8 +162,10 @@ class RowEvaluation:
         """As the distribution's; nothing where torch has nothing to do."""
         return _NOTHING if isinstance(self._final, Plain) else self._distribution.looking()
 
-    def _choice(self, token_id: int, how: How, draw: float | None) -> Choice:
+    def _choice(
+        self, token_id: int, how: How, draw: float | None, before: float | None = None
+    ) -> Choice:
         with self._looking():
             logit, rank = self._distribution.order.value_and_rank(token_id)
             final_logprob = self._final.judge([token_id], [logit])[1][0]
-        return Choice(token_id, logit, final_logprob, rank, how, draw)
+        return Choice(token_id, logit, final_logprob, rank, how, draw, before)

@@ -29,6 +29,11 @@ class Filtered:
         """The first id whose running sum exceeds `u`."""
         return self.order[min(bisect_right(self.bounds, u), len(self.order) - 1)]
 
+    def before(self, token_id: int) -> float:
+        """Where the interval of a kept id begins."""
+        place = self.order.index(token_id)
+        return self.bounds[place - 1] if place else 0.0
+
 
 def has_penalties(sampler: Sampler) -> bool:
     """True when the outcome depends on the ids that came before."""

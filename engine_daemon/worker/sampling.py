@@ -354,6 +354,17 @@ class Final:
         found = self._crossing(u * self.mass, beyond=True)
         return self._last_possible() if found is None else found[1]
 
+    def before(self, token_id: int) -> float:
+        """The final probability of all that come before this one: where its interval begins."""
+        if token_id in self._order.ids:
+            ahead = self._prefix_weights(self._order.ids.index(token_id))
+        else:
+            value = self._values[token_id]
+            higher = self._values > value
+            higher[:token_id] |= self._values[:token_id] == value
+            ahead = self._every_weight()[higher]
+        return float(ahead.sum()) / self.mass
+
     def draw_many(self, us: Sequence[float]) -> list[int]:
         """What `draw` gives for each of `us`."""
         if self._kept == 1 or not us:

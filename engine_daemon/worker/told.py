@@ -103,6 +103,7 @@ def stepped(branch: int, it: Append, stop: StepStop | None, cause: bytes | None)
         rank=choice.rank,
         how=choice.how,
         draw=choice.draw,
+        before=choice.before,
         pick_ms=it.pick_ms,
         append_ms=it.append_ms,
         total_ms=it.total_ms,

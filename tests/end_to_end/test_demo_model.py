@@ -102,13 +102,14 @@ def test_sampling_is_repeatable_and_follows_the_rule(place: Place) -> None:
         raw = seed.to_bytes(8, "little") + bytes(8) + step["step"].to_bytes(8, "little")
         u = (int.from_bytes(hashlib.sha256(raw).digest()[:8], "big") >> 11) / 2**53
         assert step["chosen"]["draw"] == u
-        total, picked = 0.0, None
+        total, picked, interval = 0.0, None, []
         for candidate in step["candidates"]:
-            total += candidate["final_prob"]
+            before, total = total, total + candidate["final_prob"]
             if picked is None and total > u:
-                picked = candidate["id"]
+                picked, interval = candidate["id"], [before, total]
         assert total == pytest.approx(1, abs=1e-5)
         assert step["chosen"]["id"] == picked
+        assert step["chosen"]["interval"] == pytest.approx(interval, abs=1e-5)
     again = place.json("run", "--json", "--steps", "6", *words, PROMPT)
     assert again[-1]["ids"] == lines[-1]["ids"]
 

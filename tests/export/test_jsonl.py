@@ -44,7 +44,7 @@ CONTRACT = {
     "prompt.tokens": "id text bytes special start end",
     "step": "event session branch step position phase processed chosen candidates ties_cut watched"
     " entropy_bits logsumexp margin tail_prob timing cache restored work stop",
-    "step.chosen": "id text bytes logit logprob prob final_prob rank how draw",
+    "step.chosen": "id text bytes logit logprob prob final_prob rank how draw interval",
     "step.candidates": "id text bytes logit logprob prob final_prob dropped_by masked",
     "step.timing": "tokenize_ms forward_ms pick_ms append_ms probe_ms total_ms waited_ms ranks_ms"
     " after_pause",
@@ -146,11 +146,10 @@ def test_a_written_special_contributes_its_form() -> None:
 def test_a_step_joins_its_two_events() -> None:
     restored = Restored(method="prefill", replayed=7, ms=180.5)
     seen = predicted(0, logsumexp=4.0, restored=restored, ranks_ms=[2.0, 1.5], waited_ms=3.0)
-    picked = stepped(0, how="sampled", draw=0.5, final_logprob=math.log(0.25), stop="user")
-    (line,) = lines_of(opened(), seen, picked, ending=False)
+    it = stepped(0, how="sampled", draw=0.5, before=0.5, final_logprob=math.log(0.25), stop="user")
+    (line,) = lines_of(opened(), seen, it, ending=False)
     check_keys(line)
-    assert (line["session"], line["branch"], line["step"]) == ("7ZK3M9QP", 0, 0)
-    assert (line["position"], line["phase"], line["processed"]) == (3, "prefill", 3)
+    assert [*line.values()][1:7] == ["7ZK3M9QP", 0, 0, 3, "prefill", 3]  # session to processed
     assert line["chosen"] == {
         "id": 65,
         "text": "A",
@@ -162,6 +161,7 @@ def test_a_step_joins_its_two_events() -> None:
         "rank": 1,
         "how": "sampled",
         "draw": 0.5,
+        "interval": [0.5, 0.75],
     }
     assert line["timing"] == {
         "tokenize_ms": 0.0,

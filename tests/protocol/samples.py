@@ -363,6 +363,7 @@ SAMPLES["SessionInfo-2"] = msgspec.structs.replace(SESSION_INFO, trouble="no spa
 SAMPLES.update(PREFILL_SAMPLES)
 SAMPLES.update(VIEWING_SAMPLES)
 SAMPLES["EngineOptions-3"] = w.EngineOptions(plain_engine=True)
+SAMPLES["Stepped-2"] = msgspec.structs.replace(SAMPLES["Stepped"], before=0.5)
 SAMPLES["ModelInfo-2"] = msgspec.structs.replace(MODEL, engine_path="packed+joined+attention")
 NOTES: Final = ["the FP8 weights are dequantised to bf16"]
 SAMPLES["EngineDetails"] = s.EngineDetails(pids=[4711, 4712], notes=NOTES)

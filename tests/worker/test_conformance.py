@@ -207,6 +207,9 @@ def test_a_pick_has_the_values_of_its_distribution(case: Case, sampler: Sampler,
     assert choice.rank == 1 + sum(logit > choice.logit for logit in report.logits)
     greedy = sampler.greedy or sampler.temperature == 0.0
     assert (choice.how, choice.draw) == (("greedy", None) if greedy else ("sampled", u))
+    assert (choice.before is None) == greedy
+    if choice.before is not None:
+        assert choice.before - 1e-9 <= u <= choice.before + math.exp(choice.final_logprob) + 1e-6
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)

@@ -89,6 +89,11 @@ class Reference:
             self.stage[i] = int(stage)
         return after
 
+    def before(self, token_id: int) -> float:
+        """The mass in front of a token that was kept."""
+        order = list(self.probs)
+        return math.fsum(self.probs[i] for i in order[: order.index(token_id)])
+
     def draw(self, u: float) -> int:
         running = 0.0
         for i in self.probs:
@@ -138,6 +143,8 @@ def test_waterfall_equals_reference(
         assert math.exp(logprob) == pytest.approx(expected.probs.get(i, 0.0), rel=1e-9, abs=1e-300)
     assert math.fsum(math.exp(x) for x in logprobs) == pytest.approx(1.0, rel=1e-12)
     assert final.draw(u) == drawn
+    for i in expected.probs:
+        assert final.before(i) == pytest.approx(expected.before(i), abs=1e-12)
 
 
 @pytest.mark.parametrize("half", [False, True])
@@ -161,6 +168,8 @@ def test_larger_vocabulary_equals_reference(
     stages, logprobs = final.judge(list(range(3000)), row.tolist())
     assert stages == expected.stage
     assert final.draw(u) == drawn
+    for i in (drawn, *list(expected.probs)[:: max(1, len(expected.probs) // 5)]):
+        assert final.before(i) == pytest.approx(expected.before(i), rel=1e-6, abs=1e-9)
     for i, prob in expected.probs.items():
         assert math.exp(logprobs[i]) == pytest.approx(prob, rel=1e-6)
 

@@ -12,7 +12,9 @@ from rich.style import Style
 from textual import events
 from textual.message import Message
 
+from engine_daemon.protocol.events import Stepped
 from engine_daemon.protocol.values import CandidateRow
+from engine_daemon.recording.rows import exp
 from tui.keymap import Scope, bindings
 from tui.panes.base import Line, Pane, empty, spread
 from tui.text import DASH, SafeText, clip, fit, percent, token, width
@@ -284,7 +286,7 @@ class NextTokenPane(Pane):
         parts = [f"id {row.id}"]
         if stepped is not None and stepped.id == row.id:
             parts.append(stepped.how)
-            parts += [] if stepped.draw is None else [f"u {stepped.draw:.4f}"]
+            parts += _drawn(stepped, columns - len(" · ".join(parts)) - 3)
         elif self.has_focus and self.view.forcible:
             parts.append("enter forces it" if stepped is None else "enter: a branch with it")
         parts += [f"logit {row.logit:.2f}", row.piece[:16].hex(" ") or DASH]
@@ -348,3 +350,15 @@ class NextTokenPane(Pane):
         if offset is not None and 2 <= offset.y < 2 + self._rows:
             self._highlight = self._first + offset.y - 2
             self.refresh_from()
+
+
+def _drawn(stepped: Stepped, room: int) -> list[str]:
+    """The draw, and where there is room the interval of final probabilities that it fell in."""
+    if stepped.draw is None:
+        return []
+    told = f"u {stepped.draw:.4f}"
+    if stepped.before is None:
+        return [told]
+    end = min(1.0, stepped.before + exp(stepped.final_logprob))
+    long = f"{told} in {stepped.before:.3f}-{end:.3f}"
+    return [long if len(long) <= room else told]

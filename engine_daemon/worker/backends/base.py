@@ -58,7 +58,8 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """A picked id with its own values: `logit` raw, `rank` 1 + strictly greater raw logits."""
+    """A picked id with its own values: `logit` raw, `rank` 1 + strictly greater raw logits.
+    `before`, of a draw: the final probability of all that come before it in the sampler's order."""
 
     id: int
     logit: float
@@ -66,6 +67,7 @@ class Choice(msgspec.Struct, frozen=True):
     rank: int
     how: How
     draw: float | None
+    before: float | None = None
 
 
 class Evaluation(Protocol):

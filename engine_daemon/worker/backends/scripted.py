@@ -115,14 +115,19 @@ class ScriptedEvaluation:
         """The draw's token, or the greedy one."""
         if self._greedy:
             return self._choice(self._filtered.order[0], "greedy", None)
-        return self._choice(self._filtered.pick(u), "sampled", u)
+        token_id = self._filtered.pick(u)
+        return self._choice(token_id, "sampled", u, self._filtered.before(token_id))
 
     def forced(self, token_id: int) -> Choice:
         """This id, with the values it has here."""
         return self._choice(token_id, "forced", None)
 
     def _choice(
-        self, token_id: int, how: Literal["greedy", "sampled", "forced"], draw: float | None
+        self,
+        token_id: int,
+        how: Literal["greedy", "sampled", "forced"],
+        draw: float | None,
+        before: float | None = None,
     ) -> Choice:
         return Choice(
             id=token_id,
@@ -131,6 +136,7 @@ class ScriptedEvaluation:
             rank=self._row.rank(token_id),
             how=how,
             draw=draw,
+            before=before,
         )
 
 

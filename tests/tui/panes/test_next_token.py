@@ -1,13 +1,15 @@
 """NEXT TOKEN: what is said of candidates."""
 
+import math
+
 import msgspec
 import pytest
 
-from engine_daemon.protocol.codec import unpack_event
-from engine_daemon.protocol.events import Predicted, SamplerSet
+from engine_daemon.protocol.codec import pack_event, unpack_event
+from engine_daemon.protocol.events import Predicted, SamplerSet, Stepped
 from engine_daemon.protocol.values import DroppedBy, Sampler
 from tests.tui.pilot import rows, screen
-from tests.tui.story import Story, paused
+from tests.tui.story import FIRST, Story, paused
 
 
 async def test_what_was_dropped_is_named_once() -> None:
@@ -69,3 +71,18 @@ async def test_filters_are_called_as_everywhere_on_screen(dropped: DroppedBy, wo
     story.add(msgspec.structs.replace(packed, candidates=named))
     async with screen(story.stop()) as (_, app, _source):
         assert words in "\n".join(rows(app, "next-token"))
+
+
+async def test_where_a_draw_fell() -> None:
+    story = Story().predict(sampled=True).pick(FIRST[0][0], FIRST[0][1], 0.2, how="sampled")
+    picked = unpack_event(story.log[-1])
+    assert isinstance(picked, Stepped)
+    told = msgspec.structs.replace(picked, draw=0.4131, before=0.375, final_logprob=math.log(0.125))
+    story.log[-1] = pack_event(told)
+    story.predict().stop()
+    async with screen(story) as (pilot, app, _source):
+        await pilot.press("S")
+        assert "sampled · u 0.4131 in 0.375-0.500" in "\n".join(rows(app, "next-token"))
+    async with screen(story, size=(80, 24)) as (pilot, app, _source):
+        await pilot.press("S")
+        assert "u 0.4131" in "\n".join(rows(app, "next-token"))
