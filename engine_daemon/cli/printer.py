@@ -6,6 +6,7 @@ Knows streams; not when a run is over.
 
 import asyncio
 import json
+import math
 import os
 import sys
 from typing import Final, Protocol
@@ -19,10 +20,12 @@ from engine_daemon.protocol.events import (
     EngineStarted,
     Event,
     Predicted,
+    PromptScored,
     PromptSet,
     Stepped,
     UnknownEvent,
 )
+from engine_daemon.protocol.packing import unpack_floats
 from engine_daemon.recording.rows import exp
 
 _NAMED: Final = 5
@@ -166,6 +169,8 @@ class TextPrinter:
                     say(f"note: {warning}")
                 if self._echo:
                     self._add(event.text)
+            case PromptScored():
+                say(scored_words(event))
             case Stepped(special=False):
                 self._add(event.piece)
             case _:
@@ -211,3 +216,15 @@ def _candidates(predicted: Predicted) -> str:
     shares = (exp(row.logit - predicted.logsumexp) for row in rows)
     named = zip(rows, shares, strict=True)
     return ", ".join(f"{readable(row.piece)!r} {share * 100:.1f} %" for row, share in named)
+
+
+def scored_words(scored: PromptScored) -> str:
+    """What `--score-prompt` found, as a whole: which token was how likely is in the JSON lines."""
+    bits = [-x / math.log(2) for x in unpack_floats("f", scored.logprobs) if not math.isnan(x)]
+    if not bits:
+        return "score of the prompt: a single token has none; nothing comes before it"
+    total = math.fsum(bits)
+    return (
+        f"score of the prompt: {total:.1f} bits over {len(bits)} tokens,"
+        f" {total / len(bits):.2f} a token; --json lists them"
+    )

@@ -1,6 +1,7 @@
 """The demo model through the whole program, against plain transformers."""
 
 import hashlib
+import math
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -138,6 +139,9 @@ def test_scores_of_the_prompt_are_those_of_plain_transformers(place: Place) -> N
     assert scored["logprobs"][0] is None
     assert scored["logprobs"][1:] == pytest.approx(logprobs, rel=1e-4, abs=1e-4)
     assert scored["ranks"] == [None, *ranks]
+    said = place.run("run", "--dtype", "fp32", "--steps", "1", "--score-prompt", PROMPT)
+    bits = -sum(logprobs) / math.log(2)
+    assert f"score of the prompt: {bits:.1f} bits over {len(logprobs)} tokens, " in said.err
     (ready,) = [line for line in lines if line["event"] == "ready"]
     (file,) = ready["model"]["weights_files"]
     raw = (demo_model() / file["file"]).read_bytes()
