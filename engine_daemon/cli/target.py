@@ -35,7 +35,6 @@ ASKING: Final = "ask"
 """Name of a client that only looks at the state."""
 _NOTHING: Final = Asked()
 _CONNECTION_S: Final = 10.0
-_GONE_S: Final = 2.0
 _POLL_S: Final = 0.02
 _LEAVING_S: Final = 5.0
 """A daemon that leaves needs two seconds at most."""
@@ -237,7 +236,7 @@ def start(target: Target, options: DaemonOptions, *, wait: bool = True) -> None:
         start_daemon(target.paths, options, progress.update, "ready" if wait else "hub")
     except InspectError as error:
         if error.exit_code is Exit.MODEL:
-            _still_there(target.paths, _GONE_S)
+            _still_there(target.paths, _LEAVING_S)
         raise
     except KeyboardInterrupt:
         progress.close()
