@@ -17,7 +17,8 @@ class Costs:
     `matrix` parameters multiplied for every position (of experts only those that take part),
     `head` those of the output layer, for one position; `weight_bytes` of all of these;
     `attention` = heads x head size summed over layers with full attention, `windows` the same by
-    window length; `position_bytes` of keys and values in the growing layers.
+    window length; `position_bytes` of keys and values in the growing layers, `window_bytes` the
+    same in those with a window.
     """
 
     matrix: int
@@ -26,21 +27,23 @@ class Costs:
     attention: int
     windows: tuple[tuple[int, int], ...]
     position_bytes: int
+    window_bytes: int
 
     def work(self, processed: int, position: int) -> Work:
         """FLOPs = 2 x matrix x processed + 2 x head + 4 x attention x sum of context lengths.
 
         The context length of the i-th position read is the number of positions up to and including
         it, at most the window in sliding layers. Bytes moved = weights once + keys and values read
-        once (`position`) and written (`processed`). Recurrent states, norms and activations are
-        left out.
+        once (`position`) and written (`processed`), of a window no more than it holds. Recurrent
+        states, norms and activations are left out.
         """
         first = position - processed
+        moved = self.weight_bytes + self.position_bytes * (position + processed)
         flops = 2 * self.matrix * processed + 2 * self.head
         flops += 4 * self.attention * _contexts(first, position, position)
         for width, heads in self.windows:
             flops += 4 * heads * _contexts(first, position, width)
-        moved = self.weight_bytes + self.position_bytes * (position + processed)
+            moved += self.window_bytes * (min(position, width) + min(processed, width))
         return Work(flops=flops, bytes_moved=moved)
 
 
@@ -77,4 +80,5 @@ def costs_of(model: Any, layer_kinds: list[str]) -> Costs:
         attention=full * heads * size,
         windows=((int(window), sliding * heads * size),) if sliding and window else (),
         position_bytes=position_bytes(config, layer_kinds, embedding.itemsize),
+        window_bytes=position_bytes(config, ["full_attention"] * sliding, embedding.itemsize),
     )

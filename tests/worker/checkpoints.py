@@ -13,7 +13,7 @@ from engine_daemon.protocol.worker import EngineOptions
 from engine_daemon.worker import models
 
 VOCABULARY = 128
-KINDS = ("llama", "qwen3", "qwen3_moe", "gemma3", "qwen3_5")
+KINDS = ("llama", "qwen3", "qwen3_moe", "mistral", "gemma3", "qwen3_5")
 _SHAPE: dict[str, Any] = {
     "vocab_size": VOCABULARY,
     "hidden_size": 64,
@@ -71,6 +71,10 @@ def tiny_model(kind: str, **changes: Any) -> Any:
             experts = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 48}
             shape = {**base, **experts, "head_dim": 32, "norm_topk_prob": True}
             made = t.Qwen3MoeForCausalLM(t.Qwen3MoeConfig(**shape, num_hidden_layers=3))
+        case "mistral":
+            made = t.MistralForCausalLM(
+                t.MistralConfig(**base, num_hidden_layers=3, sliding_window=8)
+            )
         case "gemma3":
             windows = ["sliding_attention", "sliding_attention", "full_attention"]
             config = t.Gemma3TextConfig(

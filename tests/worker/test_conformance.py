@@ -315,7 +315,8 @@ def test_work_grows_with_what_is_read_and_what_is_held(case: Case) -> None:
     one, many = case.backend.work(1, 100), case.backend.work(100, 100)
     assert 0 < one.flops < many.flops
     assert 0 < one.bytes_moved <= many.bytes_moved
-    assert case.backend.work(1, 200).bytes_moved > one.bytes_moved
+    # Within the windows of those that have nothing else.
+    assert case.backend.work(1, 4).bytes_moved < case.backend.work(1, 6).bytes_moved
 
 
 def test_the_decode_loop_runs_on_it(case: Case) -> None:

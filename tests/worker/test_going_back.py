@@ -29,7 +29,7 @@ from tests.worker.checkpoints import VOCABULARY, quiet, save_tiny, tiny_model
 from tests.worker.conftest import opening
 
 pytestmark = pytest.mark.engine
-KINDS: Final = ("llama", "gemma3", "qwen3_5")
+KINDS: Final = ("llama", "mistral", "gemma3", "qwen3_5")
 PROMPT: Final = [(7 * i + 3) % VOCABULARY for i in range(11)]
 EVERY: Final = 4
 

@@ -261,6 +261,16 @@ def test_work_stops_growing_in_a_window(folders: dict[str, Path]) -> None:
     full, window = 4 * 1 * 4 * 16, 4 * 2 * 4 * 16
     assert backend.work(1, 6).flops - backend.work(1, 5).flops == full + window
     assert backend.work(1, 60).flops - backend.work(1, 50).flops == 10 * full
+    position = (
+        2 * 2 * 16 * 4
+    )  # keys and values, heads, head size, fp32; one full layer, two windows
+    grown = [backend.work(1, n).bytes_moved for n in (1, 2, 8, 9, 60)]
+    assert [x - grown[0] for x in grown[1:]] == [
+        3 * position,
+        3 * 7 * position,
+        (3 * 7 + 1) * position,
+        (3 * 7 + 52) * position,
+    ]
     steps = sum(backend.work(1, i).flops for i in range(4, 13))
     rest = backend.work(1, 0).flops  # what a forward costs besides attention
     together = backend.work(9, 12).flops
