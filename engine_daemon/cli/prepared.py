@@ -26,12 +26,16 @@ def read_ids(text: bytes, origin: str) -> bytes:
         token_id = _whole(word)
         if token_id is None or not 0 <= token_id < _U32:
             raise InspectError(
-                f"{origin}: entry {place + 1} is no token id: {str(word)[:40]!r}", _IDS_HINT
+                f"{origin}: entry {place + 1} is no token id: {_as_written(word)}", _IDS_HINT
             )
         ids.append(token_id)
     if not ids:
         raise InspectError(f"{origin} holds no token id", _IDS_HINT)
     return pack_ints("I", ids)
+
+
+def _as_written(word: object) -> str:
+    return repr(word[:40]) if isinstance(word, str) else json.dumps(word)[:40]
 
 
 def _whole(word: object) -> int | None:
@@ -89,6 +93,11 @@ def _content(content: object, where: str) -> bytes:
     parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
     texts = [part.get("text") if isinstance(part, dict) else None for part in parts]
     kinds = [part.get("type") if isinstance(part, dict) else None for part in parts]
+    strange = [kind for kind in kinds if isinstance(kind, str) and kind != "text"]
+    if strange:
+        raise InspectError(
+            f"{where}: content of type {strange[0][:40]!r} is not supported", "Only text is"
+        )
     if any(kind != "text" for kind in kinds) or not all(isinstance(text, str) for text in texts):
         raise InspectError(f"{where}: only text can be its content", _MESSAGES_HINT)
     return "".join(map(str, texts)).encode("utf-8", "surrogatepass")

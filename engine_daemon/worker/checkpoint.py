@@ -79,10 +79,12 @@ def refuse(message: str, hint: str = "") -> NoReturn:
 
 def check_folder(folder: Path) -> Checkpoint:
     """The checkpoint in `folder`; InspectError (exit 3) says why it cannot be loaded."""
-    if (folder / "adapter_config.json").is_file() and not (folder / "config.json").is_file():
+    if (folder / "adapter_config.json").is_file():
+        whole = (folder / "config.json").is_file()
         refuse(
-            f"{folder} holds an adapter, which is not supported",
-            "Merge it into its base model and give that folder",
+            f"{folder} holds an adapter{' beside its weights' * whole}, which is not supported",
+            "Merge it into its base model and give that folder"
+            f"{', or move adapter_config.json away' * whole}",
         )
     config = check_config(_json(folder / "config.json", "no configuration"), str(folder))
     shards = [read_header(path) for path in _weights(folder)]

@@ -89,9 +89,12 @@ def _plan(api: "HfApi", name: str, revision: str | None) -> int:
     """Bytes to fetch; InspectError when the repository holds nothing we would load."""
     info = api.model_info(name, revision=revision, files_metadata=True, timeout=_ANSWER_S)
     sizes = {x.rfilename: x.size or 0 for x in info.siblings or [] if "/" not in x.rfilename}
-    if "adapter_config.json" in sizes and "config.json" not in sizes:
+    if "adapter_config.json" in sizes:
+        beside = (
+            "holds an adapter beside its weights" if "config.json" in sizes else "is an adapter"
+        )
         refuse(
-            f"{name} is an adapter, which is not supported",
+            f"{name} {beside}, which is not supported",
             "Merge it into its base model and give that folder",
         )
     if "config.json" not in sizes:

@@ -26,7 +26,7 @@ def test_ids(text: bytes) -> None:
     ("text", "words"),
     [
         (b"[1, -2]", "entry 2"),
-        (b"[1, true]", "entry 2"),
+        (b"[1, true]", "entry 2 is no token id: true$"),
         (b"[1, 2.5]", "entry 2"),
         (b"1 x", "entry 2"),
         (b"4294967296", "entry 1"),
@@ -62,7 +62,8 @@ def test_messages() -> None:
         (b"not json", "no JSON"),
         (b'[{"content": "x"}]', "message 1 has no role"),
         (b'[{"role": "user"}]', "only text"),
-        (b'[{"role": "user", "content": [{"type": "image_url"}]}]', "only text"),
+        (b'[{"role": "user", "content": [{"type": "image_url"}]}]', "'image_url' is not supported"),
+        (b'[{"role": "user", "content": [{"text": "x"}]}]', "only text"),
         (b'[{"role": "user", "content": "x", "tool_calls": []}]', "'tool_calls' is not supported"),
     ],
 )

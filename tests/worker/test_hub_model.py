@@ -172,6 +172,13 @@ def test_what_is_not_supported(hub: Hub, change: dict[str, object] | None, said:
     assert "model.safetensors" not in hub.asked
 
 
+def test_an_adapter_beside_the_weights_is_not_downloaded(hub: Hub) -> None:
+    """It would be left out, or, where peft is installed, put in: neither is what was given."""
+    hub.files["adapter_config.json"] = b"{}"
+    assert "holds an adapter beside its weights, which is not supported" in refused(hub)
+    assert "model.safetensors" not in hub.asked
+
+
 def test_unknown_and_gated_repositories(hub: Hub) -> None:
     assert "not on the hub" in refused(hub, "acme/other")
     hub.gated = True

@@ -118,6 +118,10 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
         lambda f: (f / "config.json").rename(f / "adapter_config.json"),
         "adapter",
     ),
+    "an adapter beside the weights": (
+        lambda f: (f / "adapter_config.json").write_text("{}"),
+        "holds an adapter beside its weights, which is not supported",
+    ),
 }
 
 
