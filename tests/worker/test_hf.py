@@ -353,3 +353,25 @@ def test_demo_decode_equals_generate() -> None:
         new = [distribution.evaluate(GREEDY, ids).pick(0.0).id]
         ids += new
     assert ids == expected
+
+
+@pytest.mark.model
+def test_ties_of_the_demo_model_are_ordered_by_id_and_a_cut_one_is_told() -> None:
+    """bf16 logits are equal often: about every other step has a tie at the 20th place."""
+    backend, _ = load(demo_model(), "bf16")
+    cache, ids, cut = backend.new_cache("kv"), list(KNOWN), []
+    new = ids
+    for _step in range(16):
+        distribution = backend.forward(new, cache).distribution
+        assert isinstance(distribution, RowDistribution)
+        row = distribution.row.tolist()
+        order = sorted(range(len(row)), key=lambda i: (-row[i], i))
+        evaluation = distribution.evaluate(GREEDY, ids)
+        report, choice = evaluation.report(20), evaluation.pick(0.0)
+        assert report.ids == order[:20]
+        assert report.ties_cut == (row[order[19]] == row[order[20]])
+        assert (choice.id, choice.logit) == (order[0], row[order[0]])
+        cut.append(report.ties_cut)
+        new = [choice.id]
+        ids = ids + new
+    assert set(cut) == {False, True}
