@@ -58,4 +58,5 @@ _FAILED: Final = i.KnownImage(failed={7: "no memory"})
 IMAGE_SAMPLES: Final[dict[str, msgspec.Struct]] = {
     type(sample).__name__: sample
     for sample in (_ROWS, _END, _BRANCH, _TREE, _KNOWN, i.Image(next=40, known=_KNOWN, tree=_TREE))
-} | {"KnownImage-2": _FAILED}
+}
+IMAGE_SAMPLES["KnownImage-2"] = _FAILED
