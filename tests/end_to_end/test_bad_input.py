@@ -159,6 +159,7 @@ def test_odd_things_among_the_recordings_stop_nobody(place: Place) -> None:
     place.run("export", "/dev/zero", "--to", "text", code=6)
 
 
+@pytest.mark.fault("D6")
 def test_something_else_where_the_daemon_has_its_files(place: Place) -> None:
     """Directories and pipes, by hand, before it starts: named, nothing waited for, left alone."""
     place.run("daemon", "start", *SCRIPTED)
