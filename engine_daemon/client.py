@@ -22,7 +22,7 @@ from engine_daemon.link import (
     exit_of,
     not_sent,
 )
-from engine_daemon.lookup import endpoint_of, no_answer, no_daemon
+from engine_daemon.lookup import endpoint_of, no_daemon, silent
 from engine_daemon.mending import LinkLost as LinkLost
 from engine_daemon.mending import LinkUp as LinkUp
 from engine_daemon.mending import Mender, Tunnel
@@ -135,7 +135,7 @@ class DaemonClient(Following):
             answer = await link.request(hello, CONNECT_S)
         except TimeoutError:
             link.close()
-            raise no_answer(self._paths.name) from None
+            raise silent(self._paths) from None
         except BaseException:
             link.close()
             raise
@@ -178,8 +178,8 @@ class DaemonClient(Following):
             self._detach(reason)
             self._put(LinkLost(reason))
             if not self._reconnect:
-                error = no_answer if reason == SILENT else no_daemon
-                self._failure = error(self._paths.name)
+                gone = reason != SILENT
+                self._failure = no_daemon(self._paths.name) if gone else silent(self._paths)
                 self._arrived.set()
                 return
             epoch = self.welcome.ep

@@ -18,8 +18,8 @@ from typing import Final, Literal
 from engine_daemon.client import DaemonClient
 from engine_daemon.config import DaemonOptions
 from engine_daemon.errors import Exit, InspectError
-from engine_daemon.lookup import is_running, owner, process_state, read_connection
-from engine_daemon.paths import Paths, make_runtime, name_option, unusable
+from engine_daemon.lookup import is_halted, is_running, owner, process_state, read_connection
+from engine_daemon.paths import Paths, check_places, make_runtime, name_option, unusable
 from engine_daemon.protocol.codec import WireError
 from engine_daemon.protocol.commands import StateMessage, StopDaemon
 from engine_daemon.protocol.state import State
@@ -46,6 +46,7 @@ def start_daemon(
     the model cannot be loaded.
     """
     make_runtime(paths)
+    check_places(paths)
     try:
         with _only_one(paths):
             _start_hub(paths, options)
@@ -210,7 +211,7 @@ def stop_daemon(paths: Paths) -> bool:
             return True
         error.hint = f"End the process that holds {paths.lock}: fuser -k {paths.lock}"
         raise
-    if process_state(pid) in ("T", "t"):  # halted (SIGSTOP, a debugger): it hears nothing
+    if is_halted(pid):  # it hears nothing
         _signal(pid, signal.SIGKILL)
     else:
         try:

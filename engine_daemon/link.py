@@ -29,6 +29,7 @@ class Link:
     """One socket, one life: a lost link is closed and another one made."""
 
     def __init__(self, endpoint: str, received: Callable[[cmd.Message], None]) -> None:
+        self._pid = os.getpid()
         self._loop = asyncio.get_running_loop()
         self._received = received
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
@@ -89,7 +90,10 @@ class Link:
         return 0 if self._ahead is None else max(1, time.monotonic_ns() + self._ahead)
 
     def send(self, message: cmd.Message, session: str | None = None) -> int:
-        """Send now or lose the link; the message's number."""
+        """Send now or lose the link; the message's number. RuntimeError in a forked child, whose
+        copy of the socket takes messages that never arrive."""
+        if os.getpid() != self._pid:
+            raise RuntimeError("a link to the daemon does not outlive a fork: attach in the child")
         self._count += 1
         if self._closed:
             return self._count

@@ -7,11 +7,13 @@ import fcntl
 import os
 import stat
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.outside import parse_json
-from engine_daemon.paths import Paths, name_option, read_regular
+from engine_daemon.paths import Paths, kind_of, name_option, read_regular
+
+_AGAIN: Final = "Move away what lies there: the daemon makes it again within seconds"
 
 
 def is_running(paths: Paths) -> bool:
@@ -43,9 +45,11 @@ def read_connection(paths: Paths) -> dict[str, Any]:
         raise no_daemon(paths.name)
     if found is not None and _is_connection(found):
         return found
+    other = kind_of(paths.connection) not in ("", "a file")
+    restart = f"If this stays so: llm-inspect daemon restart{name_option(paths.name)}"
     raise InspectError(
         f"the daemon {paths.name} runs, but {paths.connection} cannot be read: {why}",
-        f"If this stays so: llm-inspect daemon restart{name_option(paths.name)}",
+        _AGAIN if other else restart,
         exit_code=Exit.DAEMON,
         code="no_answer",
     )
@@ -54,7 +58,16 @@ def read_connection(paths: Paths) -> dict[str, Any]:
 def endpoint_of(paths: Paths) -> str:
     """Where its viewers connect. Raises InspectError (exit 4) when there is nothing there."""
     if paths.endpoint is None:
-        return str(read_connection(paths)["viewers"])
+        viewers = str(read_connection(paths)["viewers"])
+        kind = kind_of(Path(viewers.removeprefix("ipc://")))
+        if kind not in ("", "a socket"):  # a bare connect would wait for an answer
+            raise InspectError(
+                f"the daemon {paths.name} runs, but {paths.viewer_socket} is {kind}, no socket",
+                _AGAIN,
+                exit_code=Exit.DAEMON,
+                code="no_answer",
+            )
+        return viewers
     socket = paths.endpoint.removeprefix("ipc://")
     try:
         there = stat.S_ISSOCK(os.stat(socket).st_mode) and os.access(socket, os.W_OK)
@@ -104,6 +117,30 @@ def process_state(pid: int) -> str:
     except OSError:
         return "Z"
     return stat.rpartition(")")[2].split()[0]
+
+
+def is_halted(pid: int) -> bool:
+    """The system says that it is stopped: by SIGSTOP, a terminal, or a debugger."""
+    return process_state(pid) in ("T", "t")
+
+
+def halted_words(pid: int) -> str:
+    """How to have a halted process go on."""
+    traced = process_state(pid) == "t"
+    return f"a debugger holds pid {pid}" if traced else f"kill -CONT {pid} lets it go on"
+
+
+def silent(paths: Paths) -> InspectError:
+    """The error for a daemon that does not answer: halted, where the system says so."""
+    pid = owner(paths) if paths.endpoint is None else None
+    if pid is None or not is_halted(pid):
+        return no_answer(paths.name)
+    return InspectError(
+        f"the daemon {paths.name} is halted (SIGSTOP or a debugger), pid {pid}",
+        f"{halted_words(pid)}; llm-inspect daemon restart{name_option(paths.name)} ends it",
+        exit_code=Exit.DAEMON,
+        code="no_answer",
+    )
 
 
 def no_answer(name: str) -> InspectError:

@@ -263,6 +263,54 @@ def make_runtime(paths: Paths) -> None:
     make_private(paths.runtime)
 
 
+_KINDS: Final = (
+    (stat.S_ISDIR, "a directory"),
+    (stat.S_ISREG, "a file"),
+    (stat.S_ISLNK, "a link"),
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+)
+
+
+def kind_of(path: Path) -> str:
+    """What lies there, in words; empty where nothing does."""
+    try:
+        mode = os.lstat(path).st_mode
+    except OSError:
+        return ""
+    return next((words for test, words in _KINDS if test(mode)), "a device")
+
+
+def check_places(paths: Paths) -> None:
+    """Before a daemon starts: where its files and folders will be lies nothing of another kind.
+
+    Raises InspectError, exit 4: a directory cannot be written, and a pipe would be waited for.
+    """
+    for path in (paths.connection, paths.pieces, paths.options, paths.before, paths.log):
+        _check_kind(path, "a file")
+        if path != paths.log:  # written beside, and renamed into its place
+            _check_kind(path.with_name(f"{path.name}.new"), "a file")
+    for path in (paths.lock, paths.engine_counter):
+        _check_kind(path, "a file", links=False)
+    for path in (paths.viewer_socket, paths.engine_socket):
+        _check_kind(path, "a socket", links=False)
+    for path in (paths.state, paths.recordings):
+        _check_kind(path, "a directory")
+
+
+def _check_kind(path: Path, wanted: str, *, links: bool = True) -> None:
+    kind = kind_of(path)
+    if kind == "a link" and links:
+        kind = kind_of(path.resolve())
+    if kind not in ("", wanted):
+        raise InspectError(
+            f"{path} is {kind}, where the daemon needs {wanted}",
+            "Move it away, then start again",
+            exit_code=Exit.DAEMON,
+            code="in_the_way",
+        )
+
+
 def let_through(paths: Paths) -> None:
     """Let other users reach the sockets by their names (0711), after `make_runtime`.
 
@@ -299,7 +347,9 @@ def read_regular(path: Path) -> bytes:
 def unusable(error: OSError) -> InspectError:
     """The error of a folder of ours that cannot be written."""
     where = f" {error.filename}" if error.filename else ""
-    hint = "Make room there" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "Make it writable"
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    other = error.errno in (errno.EISDIR, errno.ENOTDIR, errno.EEXIST)
+    hint = "Make room there" if full else "Move it away" if other else "Make it writable"
     return InspectError(
         f"cannot write{where}: {error.strerror}",
         f"{hint}, or choose another folder in config.toml [paths]",

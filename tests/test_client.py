@@ -68,10 +68,14 @@ async def test_a_halted_daemon_does_not_answer_and_is_not_said_to_be_gone(
         async with DaemonClient(daemon.paths, reconnect=False) as client:
             os.kill(daemon.pid, signal.SIGSTOP)
             try:
-                with pytest.raises(InspectError, match="does not answer") as raised:
+                with pytest.raises(InspectError, match="is halted") as raised:
                     async for _ in client.updates():
                         pass
                 assert raised.value.code == "no_answer"
                 assert raised.value.exit_code == 4
+                assert f"kill -CONT {daemon.pid} lets it go on" in raised.value.hint
+                with pytest.raises(InspectError, match="is halted"):
+                    async with DaemonClient(daemon.paths):
+                        pass
             finally:
                 os.kill(daemon.pid, signal.SIGCONT)

@@ -16,6 +16,7 @@ from engine_daemon.protocol.reads import AnyAsk, AskEvents
 from engine_daemon.protocol.state import EngineState, State
 from engine_daemon.protocol.viewing import LeaseWord
 from engine_daemon.recording.columns import Columns
+from engine_daemon.recording.ending import is_written
 from engine_daemon.recording.reader import Recording
 from engine_daemon.recording.rows import NO_SEQ
 from tui.source import Skipped
@@ -61,9 +62,10 @@ class RecordedSource:
 
     @property
     def growing(self) -> bool:
-        """Somebody seems to write it still: it has no end, and was changed lately."""
+        """Somebody writes it still, or seems to: it has no end, and was changed lately."""
         over = self.recording.state not in ("open", "cut") or self.columns.closed
-        return not over and time.time() - self.recording.changed_s < _LATELY_S
+        lately = time.time() - self.recording.changed_s < _LATELY_S
+        return not over and (lately or is_written(self.recording.path))
 
     @property
     def state(self) -> State:

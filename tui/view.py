@@ -48,7 +48,6 @@ class View:
         link: False while the daemon cannot be reached; `link_text` says why.
         holds: whether this viewer has the lease of a session; `taken_by`: who took one from it.
         observing: this viewer only watches.
-        failed: what a command ended in, by its `t_ns`; those seen from here.
         behind: how far this is behind the session.
         overlay: what was read of a step, shown beside its candidates.
         replay: set where a recording is shown, not a session of a daemon.
@@ -67,7 +66,6 @@ class View:
         self.holds: Callable[[str | None], bool] = lambda session: False
         self.taken_by: list[str] = []
         self.observing = False
-        self.failed: dict[int, str] = {}
         self.overlay: Overlay | None = None
         self.replay: Replay | None = None
         self.behind = Behind()
@@ -81,7 +79,6 @@ class View:
         self.session, self.columns = session, columns
         self.behind = Behind()
         self.cursor, self.wanted, self.overlay = None, [], None
-        self.failed = {}
         self._packed.clear()
         self._packed_bytes = 0
         self._last, self._last_seqs = None, ()

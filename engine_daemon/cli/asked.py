@@ -71,9 +71,12 @@ def _other_options(
     if configured:
         keys = ", ".join(f"{one.key} {one.wanted}" for one in configured)
         wishes.append(f"{CONFIG_FILE} asks for {keys}")
+    else_do = "choose another with --name"
+    if configured and not typed:
+        else_do = f"take {', '.join(one.key for one in configured)} out of {CONFIG_FILE}"
     return InspectError(
         f"the daemon {paths.name} runs with {have}; {'; '.join(wishes)}",
-        f"Restart it: {restart}{options}; or choose another with --name",
+        f"Restart it: {restart}{options}; or {else_do}",
         exit_code=Exit.DAEMON,
         code="other_options",
     )

@@ -25,7 +25,7 @@ def main(arguments: list[str], given: Given) -> int:
     """`diff A B`."""
     with open_recording(arguments[0], given) as a, open_recording(arguments[1], given) as b:
         for recording in (a, b):
-            say_missing(recording, given)
+            say_missing(recording, what_there_is=True)
         comparison = Comparison(Side.of(a), Side.of(b), given.tol)
         if not comparison.same_tokens:
             say("note: the two were made with different tokenizers; ids may mean something else")

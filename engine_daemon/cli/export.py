@@ -35,7 +35,7 @@ def main(arguments: list[str], given: Given) -> int:
             _print(pieces, lines=name == "jsonl")
         else:
             _save(pieces, Path(given.out))
-        say_missing(recording, given)
+        say_missing(recording, what_there_is=True)
     return Exit.DONE
 
 

@@ -187,7 +187,7 @@ def remove(arguments: list[str], given: Given) -> int:
     if row.kept:
         raise InspectError(
             f"{row.session} is kept",
-            f"No longer keep it first: llm-inspect sessions keep --off {row.session}",
+            f"Stop keeping it first: llm-inspect sessions keep --off {row.session}",
         )
     _let_go(target, row, given)
     path = Path(row.file)

@@ -48,7 +48,7 @@ def open_session(name: str, given: Given, target: Target) -> SessionInfo:
     Raises InspectError: 2 no such file, 6 unreadable, 4 it cannot be continued.
     """
     with open_recording(name, given) as recording:
-        say_missing(recording, given)
+        say_missing(recording, what_there_is=True)
         check_continuable(recording)
         ensure_running(target)
         session, copied = _in_place(recording, target)

@@ -3,17 +3,15 @@
 Knows the folder of recordings and what to say of a damaged one; reads no events.
 """
 
-import contextlib
 from pathlib import Path
 from typing import Final
 
 from engine_daemon.cli.options import Given
 from engine_daemon.cli.output import say
-from engine_daemon.cli.target import Target, state_of, target_of
-from engine_daemon.config import Asked
+from engine_daemon.cli.target import target_of
 from engine_daemon.errors import InspectError
-from engine_daemon.lookup import is_running
 from engine_daemon.recording.columns import Columns
+from engine_daemon.recording.ending import is_written as being_written
 from engine_daemon.recording.folder import recordings_in
 from engine_daemon.recording.reader import Recording
 
@@ -35,18 +33,6 @@ def open_recording(name: str, given: Given, into: Columns | None = None) -> Reco
     return recording
 
 
-def is_served(recording: Recording, given: Given) -> bool:
-    """Its session is open in the daemon meant, in whose folder it lies."""
-    if recording.state != "open":
-        return False
-    with contextlib.suppress(InspectError, OSError):
-        paths = target_of(given).paths
-        if recording.path.resolve().parent == paths.recordings.resolve() and is_running(paths):
-            sessions = state_of(Target(paths, Asked())).sessions
-            return any(one.session == recording.path.stem for one in sessions)
-    return False
-
-
 def find_recording(name: str, given: Given) -> Path:
     """The file of this name; else the recording of the session with this id, or beginning of one.
 
@@ -65,13 +51,18 @@ def find_recording(name: str, given: Given) -> Path:
     return found[0] if found else path
 
 
-def say_missing(recording: Recording, given: Given | None = None) -> None:
-    """Name on standard error what a recording lacks, a line each. With `given`: the daemon meant is
-    asked whether it has the session open, where the recording is its own."""
-    served = given is not None and is_served(recording, given)
-    if served:
+def is_written(recording: Recording) -> bool:
+    """It has no end because its session is open: somebody writes it still."""
+    return recording.state in ("open", "cut") and being_written(recording.path)
+
+
+def say_missing(recording: Recording, *, what_there_is: bool = False) -> None:
+    """Name on standard error what a recording lacks, a line each. `what_there_is`: of one that is
+    still written say that it was taken as it is now."""
+    written = is_written(recording)
+    if written and what_there_is:
         say(f"{recording.path.name}: open; this is what there is of it now")
-    lines = recording.report(served=served)
+    lines = recording.report(written=written)
     for line in lines[:_LINES]:
         say(f"{recording.path.name}: {line}")
     if len(lines) > _LINES:

@@ -15,6 +15,8 @@ from engine_daemon.protocol.commands import Open
 from engine_daemon.protocol.values import PromptSpec, Sampler
 
 DEFAULT_CANDIDATES: Final = 20
+DRAWN_BITS: Final = 53
+"""Of a seed that nobody gave: readers of JSON whose numbers are doubles have all of them."""
 MOST_CONDITIONS: Final = 32
 MOST_WATCHED: Final = 16
 N = TypeVar("N", int, float)
@@ -80,7 +82,7 @@ def sampler(given: Given) -> Sampler:
         top_k=_or(given.top_k, neutral.top_k),
         top_p=_or(given.top_p, neutral.top_p),
         min_p=_or(given.min_p, neutral.min_p),
-        seed=secrets.randbits(64) if given.seed is None else given.seed,
+        seed=secrets.randbits(DRAWN_BITS) if given.seed is None else given.seed,
         repetition_penalty=_or(given.repetition_penalty, neutral.repetition_penalty),
         presence_penalty=_or(given.presence_penalty, neutral.presence_penalty),
         frequency_penalty=_or(given.frequency_penalty, neutral.frequency_penalty),

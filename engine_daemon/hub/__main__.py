@@ -17,7 +17,7 @@ from engine_daemon.errors import InspectError
 from engine_daemon.hub.home import Home
 from engine_daemon.hub.hub import Hub
 from engine_daemon.hub.sharing import resolve
-from engine_daemon.paths import Paths
+from engine_daemon.paths import Paths, unusable
 
 _log = logging.getLogger("engine_daemon.hub")
 
@@ -43,20 +43,21 @@ def main() -> int:
         options = DaemonOptions.read(paths.options)
         sharing = resolve(options.share, options.share_control)
         home = Home(paths, shared=sharing.on)
-    except InspectError as error:
-        _log.error("%s", error.lines())
-        return error.exit_code
+    except (InspectError, OSError) as error:
+        return _told(error)
     _raise_file_limit()
     try:
         hub = Hub(paths, options, home, sharing)
     except InspectError as error:
-        _log.error("%s", error.lines())
         home.close()
-        return error.exit_code
+        return _told(error)
     wake_fd = _catch_signals(hub)
     try:
-        hub.start()
-        home.announce(hub.epoch)
+        try:
+            hub.start()
+            home.announce(hub.epoch)
+        except OSError as error:
+            return _told(error)
         _log.info(
             "llm-inspect %s, pid %d, model %s", __version__, os.getpid(), options.engine.model
         )
@@ -65,6 +66,13 @@ def main() -> int:
         home.withdraw()
         hub.close()
         home.close()
+
+
+def _told(error: InspectError | OSError) -> int:
+    """Say why it cannot start where whoever started it looks; the exit code."""
+    known = unusable(error) if isinstance(error, OSError) else error
+    _log.error("%s", known.lines())
+    return known.exit_code
 
 
 def _raise_file_limit() -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from engine_daemon.lookup import process_state
+from engine_daemon.lookup import is_halted, process_state
 
 KILL_AFTER_S: Final = 1.0
 """How long a child may take to leave after SIGTERM."""
@@ -90,7 +90,7 @@ class Child:
     def dump(self) -> bool:
         """Have it write its stacks to the log; False when it does not run. Only once it is known to
         take the signal."""
-        runs = process_state(self.pid) not in ("T", "t", "Z", "X")
+        runs = not is_halted(self.pid) and process_state(self.pid) not in ("Z", "X")
         if runs:
             os.kill(self.pid, signal.SIGUSR1)
         return runs

@@ -16,7 +16,14 @@ from typing import Final
 
 from engine_daemon import __version__
 from engine_daemon.errors import Exit, InspectError
-from engine_daemon.paths import Paths, is_let_through, let_through, make_private, make_runtime
+from engine_daemon.paths import (
+    Paths,
+    is_let_through,
+    let_through,
+    make_private,
+    make_runtime,
+    unusable,
+)
 from engine_daemon.protocol.codec import MAJOR
 
 LOCK_PATIENCE_S: Final = 0.2
@@ -114,28 +121,38 @@ class Home:
                 lost, self._lock = self._lock, self._move_in()
                 os.close(lost)
         except (InspectError, OSError) as error:
-            _log.error("the runtime directory is lost: %s", error)
+            known = unusable(error) if isinstance(error, OSError) else error
+            _log.error("the runtime directory is lost: %s", known.message)
             return False
         _log.warning("the runtime directory was cleaned away; it is back")
         return True
 
     def announce_again(self) -> None:
         """The sockets are bound anew."""
-        self.announce(self._epoch)
+        try:
+            self.announce(self._epoch)
+        except OSError as error:  # whoever is attached stays, others are told what is in the way
+            _log.error("%s", unusable(error).message)
 
     def withdraw(self) -> None:
         """About to leave: nobody new is to come."""
         if _same_file(self._lock, self._paths.lock):
-            self._paths.connection.unlink(missing_ok=True)
+            _unlink(self._paths.connection)
 
     def close(self) -> None:
         """Leave nothing behind but the lock file."""
         if _same_file(self._lock, self._paths.lock):
             for path in (*self._all(), self._paths.pieces):
-                path.unlink(missing_ok=True)
+                _unlink(path)
             if self._shared:
                 make_private(self._paths.runtime)
         os.close(self._lock)
+
+
+def _unlink(path: Path) -> None:
+    """Remove it. A directory that somebody put in its place stays, and is in nobody's way."""
+    with contextlib.suppress(OSError):
+        path.unlink()
 
 
 def _same_file(fd: int, path: Path) -> bool:

@@ -235,7 +235,8 @@ class Hub:
 
     def _state(self) -> State:
         sessions = [s for s in self._store if s.open]
-        heads = {s.id: s.log.head for s in sessions}
+        opened = {s.id for s in sessions}
+        heads = {s.id: s.log.head for s in self._store}  # who looks at a closed one still does
         engine = self._engine.shown
         if engine.word == "ready" and self._engine.any_running():
             engine = replace(engine, word="busy")
@@ -244,7 +245,7 @@ class Hub:
             engine=engine,
             sessions=[s.info(seats.other_model(s), leases.of(s.id)) for s in sessions],
             viewers=[
-                viewer.info(heads, leases.held_by(viewer.id), now)
+                viewer.info(heads, [s for s in leases.held_by(viewer.id) if s in opened], now)
                 for viewer in self._front.viewers.values()
             ],
             idle_exit_s=self._options.idle_exit_s,

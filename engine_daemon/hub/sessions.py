@@ -24,7 +24,7 @@ from engine_daemon.recording.columns import Columns
 from engine_daemon.recording.ending import HISTORY, is_history
 from engine_daemon.recording.folder import SUFFIX, recordings_in
 from engine_daemon.recording.identity import new_session
-from engine_daemon.recording.writer import LogError, LogWriter
+from engine_daemon.recording.writer import LogError, LogWriter, cannot_write
 
 TITLE_CHARACTERS: Final = 60
 _READ_BYTES: Final = 1024 * 1024
@@ -222,7 +222,10 @@ class SessionStore:
 
     def create(self, title: str) -> Session:
         """A new log with its first frame written; `LogFull` when the disk refuses."""
-        self._paths.recordings.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            self._paths.recordings.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise cannot_write(self._paths.recordings, error) from error
         session = new_session()
         opened = ev.Opened(
             format=ev.FORMAT,

@@ -139,11 +139,16 @@ def shown(engine: EngineState, stuck: Stuck | None) -> EngineState:
     """The engine's state, with what was found."""
     if stuck is None or engine.word == "dead":
         return engine
+    pids = engine.details.pids
+    goes_on = "llm-inspect daemon stacks tells where it is"
+    if stuck.why == "halted":
+        halted = " ".join(str(pids[rank]) for rank in stuck.ranks if rank < len(pids))
+        goes_on = f"kill -CONT {halted} lets it go on"
     return replace(
         engine,
         word="stuck",
         code="stuck",
-        message=words(stuck, len(engine.details.pids)),
-        hint="llm-inspect daemon stacks tells where it is, llm-inspect daemon restart ends it",
+        message=words(stuck, len(pids)),
+        hint=f"{goes_on}, llm-inspect daemon restart ends it",
         details=replace(engine.details, stuck=stuck),
     )

@@ -23,7 +23,7 @@ from engine_daemon.hub.restarts import RESTARTS, Restarts
 from engine_daemon.hub.seats import Seats
 from engine_daemon.hub.sessions import SessionStore
 from engine_daemon.hub.socket_path import bind_private, engine_socket
-from engine_daemon.hub.stacks import StackAsks
+from engine_daemon.hub.stacks import StackAsks, silence
 from engine_daemon.hub.watchdog import Watchdog, shown, words
 from engine_daemon.hub.weights import as_loaded, compared
 from engine_daemon.paths import Paths
@@ -77,7 +77,7 @@ class EngineSide:
         self._restarts = Restarts(paths.engine_counter)
         self._killed_by = ""
         self._watchdog = Watchdog(options.stuck_s)
-        self._stacks = StackAsks(self._send_to, self._dump)
+        self._stacks = StackAsks(self._send_to, self._silence)
         self.reads = RowReads(self._send)
         self.seats = Seats(store, options.engine.max_context, self._send, changed)
 
@@ -276,7 +276,8 @@ class EngineSide:
 
     def _engine_ready(self, ready: wire.EngineReady) -> None:
         self.seats.started, self._ever_ready = ready, True
-        self._paths.before.unlink(missing_ok=True)  # these options work
+        with contextlib.suppress(OSError):
+            self._paths.before.unlink()  # these options work
         self._set(
             word="ready",
             backend=ready.backend,
@@ -327,9 +328,9 @@ class EngineSide:
         else:
             self._stacks.ask(answer)
 
-    def _dump(self, rank: int) -> bool:
-        """A rank that does not answer writes its stacks to the log, if it runs at all."""
-        return self._worker is not None and self._worker.children[rank].dump()
+    def _silence(self, rank: int) -> str:
+        """Why a rank does not answer."""
+        return "has ended" if self._worker is None else silence(self._worker.children[rank])
 
     def kill(self, who: str) -> None:
         """End the worker because somebody asked for it, and start it again. Rejected when there is

@@ -79,6 +79,7 @@ class KnownImage(Record, frozen=True, kw_only=True):
     naive: list[tuple[int, float]] = msgspec.field(default_factory=list)
     measuring: int = 0
     read: ev.Prefilled | None = None
+    failed: dict[int, str] = msgspec.field(default_factory=dict)
 
 
 class Image(Record, frozen=True, kw_only=True):

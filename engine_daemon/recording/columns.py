@@ -87,6 +87,7 @@ class Columns(Known):
         fired: (step, number) of every stop at a condition; the step it was true of.
         scored: how likely the prompt was; `prompt_scores` has it as lists.
         notes: what people wrote at steps; `acts`: the last commands, and who gave them.
+        failed: the error that one of `acts` ended in, by its `t_ns`.
         naive: (length, ms) of each forward without cache that was measured.
         measuring: measurements still to come.
         complete: False when events were skipped, so that rows may be missing numbers.
@@ -172,6 +173,7 @@ class Columns(Known):
                 self._running = False
                 self.stop = event if event.branch == self.branch else self.stop
                 self._note_fired(event)
+                self.note_failed(event)
                 if event.reason in _CACHE_GONE:
                     self._read, self.measuring = None, 0
             case ConditionAdded() | ConditionRemoved() | ConditionDisabled() | ConditionRejected():

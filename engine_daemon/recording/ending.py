@@ -1,6 +1,6 @@
 """How a log ends, from its last frame alone: is it history, or a session that opens again?
 
-Reads a few kilobytes of a file and changes nothing.
+Reads a few kilobytes of a file, and who has it locked; changes nothing.
 """
 
 import os
@@ -32,6 +32,20 @@ def closing(path: Path) -> Closed | None:
     except WireError:
         return None
     return event if isinstance(event, Closed) else None
+
+
+def is_written(path: Path) -> bool:
+    """A process of this machine has it open to append: whoever writes a log holds a lock on it.
+
+    The system's table is looked at: to try the lock could keep a daemon from taking it.
+    """
+    try:
+        inode = f":{os.stat(path).st_ino}"
+        table = Path("/proc/locks").read_text("ascii").splitlines()
+    except (OSError, ValueError):
+        return False
+    rows = [line.split() for line in table if "->" not in line]  # the others wait
+    return any(len(row) > 5 and row[1] == "FLOCK" and row[5].endswith(inode) for row in rows)
 
 
 def is_history(path: Path) -> bool:

@@ -19,6 +19,7 @@ from engine_daemon.protocol.events import (
     PromptScored,
     PromptSet,
     SessionSet,
+    Stopped,
     WatchSet,
 )
 from engine_daemon.protocol.image import KnownImage
@@ -27,6 +28,8 @@ from engine_daemon.protocol.values import PromptToken
 from engine_daemon.recording.paths import Paths
 
 ACTS_KEPT: Final = 64
+FAULTS: Final = ("error", "no_memory", "engine_lost", "disk_full")
+"""Reasons to stop that nobody asked for; they come with a message."""
 _SAME: Final = (
     *(
         "opened",
@@ -69,6 +72,7 @@ class Known(Paths):
         self.fired: list[tuple[int, int]] = []
         self.notes: list[Noted] = []
         self.acts: deque[Commanded | Noted] = deque(maxlen=ACTS_KEPT)
+        self.failed: dict[int, str] = {}
         self._running = False
         self._predicted_once = False
         self._prompt_tokens: list[PromptToken] | None = None
@@ -86,6 +90,7 @@ class Known(Paths):
             fired=list(self.fired),
             notes=list(self.notes),
             acts=list(self.acts),
+            failed=dict(self.failed),
             naive=list(self.naive),
             running=self._running,
             predicted_once=self._predicted_once,
@@ -100,11 +105,22 @@ class Known(Paths):
         self.conditions = {one.number: one for one in image.conditions}
         self.disabled = dict(image.disabled)
         self.fired, self.notes = list(image.fired), list(image.notes)
-        self.acts = deque(image.acts, maxlen=ACTS_KEPT)
+        self.acts, self.failed = deque(image.acts, maxlen=ACTS_KEPT), dict(image.failed)
         self.naive = list(image.naive)
         self._running, self._predicted_once = image.running, image.predicted_once
         self._read, self._prompt_tokens = image.read, None
         self.score(image.scored)
+
+    def note_failed(self, stopped: Stopped) -> None:
+        """An error that nobody asked for ended the last command: it belongs to that one."""
+        if stopped.reason not in FAULTS or not stopped.message:
+            return
+        commands = [act for act in self.acts if isinstance(act, Commanded)]
+        caused = [act for act in commands if act.cause == stopped.cause is not None]
+        for act in (caused or commands)[-1:]:
+            kept = {act.t_ns for act in commands}
+            self.failed = {t_ns: why for t_ns, why in self.failed.items() if t_ns in kept}
+            self.failed[act.t_ns] = stopped.message
 
     def score(self, scored: PromptScored | None) -> None:
         """How likely the prompt was."""

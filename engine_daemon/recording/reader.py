@@ -184,14 +184,14 @@ class Recording:
         if not self._seqs:
             raise _unreadable(self.path, "holds not one sound event", "cut")
 
-    def report(self, *, served: bool = False) -> list[str]:
-        """What is missing, a line each, for stderr; empty when nothing is. `served`: a daemon has
-        the session open, which says why there is no end."""
+    def report(self, *, written: bool = False) -> list[str]:
+        """What is missing, a line each, for stderr; empty when nothing is. `written`: somebody
+        writes it still, which says why there is no end, or but half an event there."""
         lines = [str(hole) for hole in self.holes]
-        if self.lost_bytes:
+        if self.lost_bytes and not (written and self._tail.torn):
             what = "a torn event" if self._tail.torn else "damage"
             lines.append(f"the last {self.lost_bytes} bytes are {what}; they are ignored")
-        if self._seqs and self.state == "open" and not served:
+        if self._seqs and self.state == "open" and not written:
             lines.append("it has no end: it is still being written, or its writer was killed")
         return lines
 

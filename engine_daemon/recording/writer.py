@@ -23,6 +23,12 @@ SIZE_LIMIT: Final = 4 * 1024 * 1024 * 1024 - 1
 """A log that would grow beyond this stops with a reason; its offsets fit 32 bits."""
 
 
+_WHAT_TO_DO: Final = {
+    "disk_full": "Free some space, then go on: nothing that was shown is lost",
+    "too_big": "",
+}
+
+
 class LogError(InspectError):
     """A log that cannot be written; `code` is `disk_full`, `locked`, `damaged`, `newer`,
     `foreign`, `too_big` or `io`."""
@@ -34,7 +40,7 @@ class LogFull(LogError):
     def __init__(self, path: Path, why: str, code: str = "disk_full") -> None:
         super().__init__(
             f"cannot write {path}: {why}",
-            "Free some space, then go on: nothing that was shown is lost",
+            _WHAT_TO_DO.get(code, "Make it writable, then go on: nothing that was shown is lost"),
             exit_code=Exit.DAEMON,
             code=code,
         )
@@ -66,7 +72,7 @@ class LogWriter:
         except FileExistsError:
             raise
         except OSError as error:
-            raise LogFull(path, _reason(error), _code(error)) from error
+            raise cannot_write(path, error) from error
         writer = cls(path, fd, array("I"), 0)
         try:
             _lock(fd, path)
@@ -124,7 +130,7 @@ class LogWriter:
             written = os.write(self._fd, raw)
         except OSError as error:
             self._cut_back(size)
-            raise LogFull(self.path, _reason(error), _code(error)) from error
+            raise cannot_write(self.path, error) from error
         if written != len(raw):
             self._cut_back(size)
             raise LogFull(self.path, os.strerror(errno.ENOSPC))
@@ -162,7 +168,7 @@ class LogWriter:
                 try:
                     os.fdatasync(self._fd)
                 except OSError as error:
-                    raise LogFull(self.path, _reason(error), _code(error)) from error
+                    raise cannot_write(self.path, error) from error
             return head
 
     def close(self) -> None:
@@ -242,6 +248,11 @@ def _sync_directory(directory: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def cannot_write(path: Path, error: OSError) -> LogFull:
+    """The error of a log, or of its folder, that the system refuses to write."""
+    return LogFull(path, _reason(error), _code(error))
 
 
 def _reason(error: OSError) -> str:

@@ -64,8 +64,8 @@ class Service:
         except OSError as error:
             return LoadFailed(
                 code="io",
-                message=f"cannot write the table of tokens: {error}",
-                hint="Free some space, or check the permissions of the directory",
+                message=f"cannot write the table of tokens, {pieces_path}: {error.strerror}",
+                hint="Free some space there, or move away what lies in its place",
             )
         except BaseException as error:  # noqa: BLE001  edge of the process; a panic is no Exception
             _fault(error)

@@ -2,7 +2,9 @@
 
 import json
 import os
+import shutil
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -155,3 +157,58 @@ def test_odd_things_among_the_recordings_stop_nobody(place: Place) -> None:
     listed = {row["session"]: row["status"] for row in place.json("sessions", "list", "--json")}
     assert listed == {kept: "closed", "RAND0000": "foreign"}
     place.run("export", "/dev/zero", "--to", "text", code=6)
+
+
+@pytest.mark.fault("D6")
+def test_something_else_where_the_daemon_has_its_files(place: Place) -> None:
+    """Directories and pipes, by hand, before it starts: named, nothing waited for, left alone."""
+    place.run("daemon", "start", *SCRIPTED)
+    place.run("daemon", "stop")
+    (runtime,) = (place.root / "run").iterdir()
+    (counter,) = (place.root / "state").rglob("engine.count")
+    state = counter.parent
+    runtime_names = ("lock", "v.sock", "e.sock", "conn.json", "conn.json.new", "pieces.bin")
+    state_names = ("options.json", "options.before.json", "daemon.log", "engine.count")
+    for path in (*(runtime / name for name in runtime_names), *(state / n for n in state_names)):
+        path.unlink(missing_ok=True)
+        for make, kind in ((os.mkdir, "a directory"), (os.mkfifo, "a pipe")):
+            make(path)
+            said = complaint(place.run("daemon", "start", *SCRIPTED, code=4).err)
+            assert said[0].startswith(f"llm-inspect: {path} is {kind}, where the daemon needs a ")
+            assert said[1:] == ["Move it away, then start again"]
+            assert path.is_dir() == (make is os.mkdir)
+            path.rmdir() if path.is_dir() else path.unlink()
+    shutil.rmtree(state / "recordings", ignore_errors=True)
+    (state / "recordings").write_bytes(b"mine")
+    assert "needs a directory" in place.run("daemon", "start", *SCRIPTED, code=4).err
+    assert (state / "recordings").read_bytes() == b"mine"
+
+
+def test_something_else_where_a_living_daemon_has_its_files(place: Place) -> None:
+    """What was put there is named; once it is moved away the daemon is reached again."""
+    place.run("daemon", "start", *SCRIPTED)
+    pid = place.status()["pid"]
+    (runtime,) = (place.root / "run").iterdir()
+    for name in ("v.sock", "conn.json"):
+        path = runtime / name
+        path.unlink()
+        with suppress(FileExistsError):  # it looks every few seconds, and may have been first
+            path.mkdir()
+        if not path.is_dir():
+            path.unlink()
+            path.mkdir()
+        said = complaint(place.run("daemon", "status", code=4).err)
+        assert str(path) in said[0]
+        assert said[1].startswith("Move away what lies there")
+        path.rmdir()
+        wait_for(lambda: place.run("daemon", "status", code=None).code == 0)
+    recordings = next((place.root / "state").rglob("daemon.log")).with_name("recordings")
+    shutil.rmtree(recordings, ignore_errors=True)
+    recordings.write_bytes(b"mine")
+    said = complaint(place.run("run", *SCRIPTED, "--steps", "2", "hi", code=4).err)
+    assert str(recordings) in said[0]
+    assert place.status()["pid"] == pid
+    (runtime / "pieces.bin").unlink()
+    (runtime / "pieces.bin").mkdir()
+    place.run("daemon", "stop")
+    assert "Traceback" not in recordings.with_name("daemon.log").read_text("utf-8")

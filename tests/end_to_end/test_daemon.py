@@ -186,7 +186,7 @@ def test_a_daemon_that_ends_at_once_says_why(place: Place) -> None:
     place.run("daemon", "stop")
     (place.root / "run" / "37a8eec1" / "v.sock").write_bytes(b"")
     done = place.run("daemon", "start", *SCRIPTED, code=4)
-    assert "v.sock is no socket of ours" in done.err
+    assert "v.sock is a file, where the daemon needs a socket" in done.err
     assert "Move it away" in done.err
 
 

@@ -1,6 +1,8 @@
 """What can be done with recordings: going on with one, and the verbs of `sessions`."""
 
 import json
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -141,9 +143,23 @@ def test_a_session_that_the_daemon_has_open_lacks_no_end(place: Place) -> None:
     told = f"{session}.lir: open; this is what there is of it now\n"
     for name in (session, str(place.recording(session))):
         assert place.run("export", name, "--to", "text").err == told
+    halted = place.status()["pid"]
+    os.kill(halted, signal.SIGSTOP)  # who has it open is the system's word, not the daemon's
+    try:
+        assert place.run("export", session, "--to", "text").err == told
+    finally:
+        os.kill(halted, signal.SIGCONT)
+    with place.terminal("replay", session) as terminal:
+        terminal.until("▶ REPLAY")
+        terminal.press("q")
+        assert "has no end" not in terminal.finish()
     kept = place.cwd / "copy.lir"
     kept.write_bytes(place.recording(session).read_bytes())
     assert "it has no end" in place.run("export", "copy.lir", "--to", "text").err
+    with place.terminal("replay", "copy.lir") as terminal:
+        terminal.until("▶ REPLAY")
+        terminal.press("q")
+        assert "has no end" in terminal.finish()
 
 
 def test_a_run_that_is_refused_leaves_no_recording(place: Place) -> None:

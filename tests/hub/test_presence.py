@@ -35,6 +35,10 @@ async def look_at_presence(daemon: Daemon) -> None:
         await first.until(
             lambda _: all(v.sessions == [first.session] for v in first.client.state.viewers)
         )
+        await first.client.command(cmd.Close(), first.session)  # they look at it still
+        await other.until(lambda _: other.client.state.sessions == [])
+        people = {v.who: v for v in other.client.state.viewers}
+        assert [(v.sessions, v.holds) for v in people.values()] == [([first.session], [])] * 2
 
 
 async def test_a_running_session_changes_the_state_once_a_second() -> None:

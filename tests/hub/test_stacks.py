@@ -1,6 +1,6 @@
 """Stacks of several ranks: all of them, or those that answer."""
 
-from engine_daemon.hub.stacks import _LOGGED, PATIENCE_S, StackAsks
+from engine_daemon.hub.stacks import PATIENCE_S, StackAsks
 from engine_daemon.protocol.commands import Message
 from engine_daemon.protocol.worker import DumpStacks
 
@@ -11,8 +11,7 @@ class Line:
     def __init__(self, *gone: bytes) -> None:
         self.sent: list[tuple[bytes, int]] = []
         self.told: list[str | None] = []
-        self.dumped: list[int] = []
-        self.runs = True
+        self.silent: list[int] = []
         self._gone = gone
 
     def send(self, route: bytes, message: Message) -> bool:
@@ -20,14 +19,14 @@ class Line:
         self.sent.append((route, message.ask))
         return route not in self._gone
 
-    def dump(self, rank: int) -> bool:
-        self.dumped.append(rank)
-        return self.runs
+    def why(self, rank: int) -> str:
+        self.silent.append(rank)
+        return "is away"
 
 
 def asks_of(line: Line, **routes: bytes) -> StackAsks:
     """Ranks `r0`, `r1` … at these routes."""
-    asks = StackAsks(line.send, line.dump)
+    asks = StackAsks(line.send, line.why)
     asks.routes = {int(name[1:]): route for name, route in routes.items()}
     return asks
 
@@ -61,17 +60,16 @@ def test_a_rank_that_hangs_does_not_keep_the_others_back() -> None:
     asks.check(0.0)
     assert line.told == []
     asks.check(1e18 + PATIENCE_S)
-    assert line.told == [f"rank 0:\ndoes not answer{_LOGGED}\nrank 1:\nwaits\n"]
-    assert line.dumped == [0]
+    assert line.told == ["rank 0:\nis away\n\nrank 1:\nwaits\n"]
+    assert line.silent == [0]
 
 
 def test_nobody_who_answers_is_said_so() -> None:
     line = Line()
-    line.runs = False
     asks = asks_of(line, r0=b"a")
     asks.ask(line.told.append)
     asks.check(1e18)
-    assert line.told == ["does not answer\n"]
+    assert line.told == ["is away\n"]
 
 
 def test_nobody_there_and_a_worker_that_ends() -> None:

@@ -73,7 +73,10 @@ async def test_a_stopped_worker_is_stuck_until_it_wakes_and_nothing_is_lost() ->
             await watch.until(lambda _: info(watch).pausing)
             assert info(watch).status == "running"
             answer = await watch.client.ask(AskStacks())
-            assert answer.text == "does not answer\n"
+            assert answer.text == (
+                f"is halted (SIGSTOP or a debugger): kill -CONT {worker.pid} lets it go on\n"
+            )
+            assert f"kill -CONT {worker.pid}" in watch.client.state.engine.hint
             async with attached(daemon.paths, watch.session) as late:  # whoever comes sees the same
                 assert stuck(late) is not None
                 await late.until(lambda c: c.next >= watch.columns.next)

@@ -29,9 +29,12 @@ def _hello() -> cmd.Hello:
 class RawViewer:
     """A bare DEALER: what a foreign or broken client may send."""
 
-    def __init__(self, daemon: Daemon) -> None:
+    def __init__(self, daemon: Daemon, name: bytes = b"") -> None:
+        """`name`: the routing id it asks for; empty: none, as viewers do."""
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.socket = self.context.socket(zmq.DEALER)
+        if name:
+            self.socket.setsockopt(zmq.ROUTING_ID, name)
         self.socket.setsockopt(zmq.LINGER, 0)
         self.socket.connect(f"ipc://{daemon.paths.viewer_socket}")
 

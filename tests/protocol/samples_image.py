@@ -53,8 +53,10 @@ _KNOWN: Final = i.KnownImage(
     measuring=2,
     read=_ALL["Prefilled"],
 )
+_FAILED: Final = i.KnownImage(failed={7: "no memory"})
 
 IMAGE_SAMPLES: Final[dict[str, msgspec.Struct]] = {
     type(sample).__name__: sample
     for sample in (_ROWS, _END, _BRANCH, _TREE, _KNOWN, i.Image(next=40, known=_KNOWN, tree=_TREE))
 }
+IMAGE_SAMPLES["KnownImage-2"] = _FAILED

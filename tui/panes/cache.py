@@ -51,7 +51,7 @@ class CachePane(Pane):
         for name, held in (
             ("parked branches", cache.parked_bytes),
             ("snapshots", cache.snapshot_bytes),
-            ("logits of steps", cache.rows_bytes),
+            ("sessions' logits", cache.rows_bytes),
         ):
             if held:
                 lines.append(self._pair(name, columns, size(held)))

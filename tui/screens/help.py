@@ -48,6 +48,10 @@ _MARKS = (
     ),
     ("growing", "cache bytes that the tokens held take up; they grow with each"),
     ("fixed", "cache bytes that do not grow: recurrent and convolution state"),
+    (
+        "sessions' logits",
+        "rows of logits kept of past steps, of all sessions, in the host's memory",
+    ),
     ("allocated", "all buffers held for the cache, used or not yet, and the tokens that fit in"),
 )
 

@@ -10,7 +10,8 @@ from textual import events
 from textual.screen import Screen
 
 from engine_daemon.errors import InspectError
-from engine_daemon.protocol.events import Commanded, Noted, Stopped
+from engine_daemon.protocol.events import Noted, Stopped
+from engine_daemon.recording.known import FAULTS
 from tui.acts import who_text
 from tui.control import Control
 from tui.screens.keys import KeysBar
@@ -21,8 +22,6 @@ _IN_THE_LAST_LINE: Final = ("no_lease", "stale", "late", "busy", "observer")
 """Refusals that are about others: said where the keys are, until the next key."""
 _NOTE_CELLS: Final = 60
 _NO: Final = SafeText("no: the lease stays where it is")
-_ERRORS: Final = ("error", "no_memory", "engine_lost", "disk_full")
-"""Reasons to stop that nobody asked for; their message is said."""
 
 
 class People(Screen[None]):
@@ -68,17 +67,13 @@ class People(Screen[None]):
             self._tell(SafeText(f"{who_text(by)} took the lease of this session · L takes it back"))
 
     def _tell_stop(self) -> None:
-        """The reason an error gives, each time one stops the session; the command it ended."""
-        columns, stop = self.view.columns, self.view.columns.stop
+        """The reason an error gives, each time one stops the session."""
+        stop = self.view.columns.stop
         if stop is None or stop is self._told_stop or self.view.replay is not None:
             return
         self._told_stop = stop
-        if stop.reason not in _ERRORS or not stop.message:
+        if stop.reason not in FAULTS or not stop.message:
             return
-        if last := next(
-            (act for act in reversed(columns.acts) if isinstance(act, Commanded)), None
-        ):
-            self.view.failed[last.t_ns] = stop.message
         self._tell(SafeText(f"{stop.reason.replace('_', ' ')}: {show_text(stop.message)}"))
 
     def tell_dropped(self, stood_s: float) -> None:

@@ -70,7 +70,7 @@ class ViewersScreen(Dialog[None]):
 
     def _end(self, act: Commanded | Noted) -> SafeText:
         """What is to be said of a command that ended in an error."""
-        why = self._view.failed.get(act.t_ns)
+        why = self._view.columns.failed.get(act.t_ns)
         return SafeText("" if why is None else f" ✗ {clip(show_text(why), _WHY_CELLS)}")
 
     def _head(self) -> SafeText:

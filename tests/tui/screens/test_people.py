@@ -7,6 +7,7 @@ from textual.widgets import Input, OptionList
 from engine_daemon.errors import InspectError
 from engine_daemon.protocol.commands import Lost, Note, RunTo
 from engine_daemon.protocol.state import ViewerInfo
+from engine_daemon.recording.columns import Columns
 from tests.tui.pilot import keys, rows, said, screen, until
 from tests.tui.source import FakeSource
 from tests.tui.story import SESSION, paused, state
@@ -136,6 +137,8 @@ async def test_an_error_says_its_reason_each_time_and_marks_its_command() -> Non
         failed = [line for line in shown.split("\n") if "✗ 68 positions are more" in line]
         assert len(failed) == 2
         assert all("step to 4" in line for line in failed)
+        late = Columns.of(app.view.columns.image())  # whoever joins now, or is back, sees the same
+        assert list(late.failed.values()) == [why, why]
 
 
 async def test_the_list_of_viewers() -> None:
