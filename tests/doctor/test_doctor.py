@@ -197,8 +197,8 @@ def test_a_daemon_that_does_not_answer(place: Place) -> None:
     pid = place.status()["pid"]
     os.kill(pid, signal.SIGSTOP)
     try:
-        row = found(look(place, 4), "daemon default", "fail", "does not answer")
-        assert row["do"] == "llm-inspect daemon restart"
+        row = found(look(place, 4), "daemon default", "fail", "is halted")
+        assert f"kill -CONT {pid}" in row["do"]
     finally:
         os.kill(pid, signal.SIGCONT)
 

@@ -57,7 +57,7 @@ def test_two_ranks_of_which_one_is_stopped_then_crashes(place: Place, tmp_path: 
         assert engine(place)["word"] == "stuck"
         assert "rank 1 is halted (SIGSTOP)" in place.run("daemon", "status").out.decode()
         stacks = place.run("daemon", "stacks").out.decode()
-        assert "rank 1:\ndoes not answer" in stacks
+        assert f"rank 1:\nis halted (SIGSTOP or a debugger): kill -CONT {pids[1]}" in stacks
         assert "rank 0:\n" in stacks
         assert "MainThread" in stacks
     finally:
