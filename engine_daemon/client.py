@@ -6,6 +6,7 @@ hub is away, commands carry the place they are meant for); nothing of screens, r
 
 import asyncio
 import os
+import time
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
@@ -22,7 +23,7 @@ from engine_daemon.link import (
     exit_of,
     not_sent,
 )
-from engine_daemon.lookup import endpoint_of, no_daemon, silent
+from engine_daemon.lookup import endpoint_of, is_running, no_daemon, silent
 from engine_daemon.mending import LinkLost as LinkLost
 from engine_daemon.mending import LinkUp as LinkUp
 from engine_daemon.mending import Mender, Tunnel
@@ -40,6 +41,8 @@ ASK_S: Final = 60.0
 PING_S: Final = 2.0
 MISSED_PINGS: Final = 3
 RETRY_S: Final = 0.2
+AGAIN_S: Final = 2.0
+"""How long a command that lost its link looks for the daemon, which may be about to leave."""
 WINDOW_BYTES: Final = 2 * 1024 * 1024
 REMOTE_WINDOW_BYTES: Final = 256 * 1024
 """Credit over ssh: what is under way there is in front of every answer."""
@@ -177,13 +180,15 @@ class DaemonClient(Following):
             reason = await link.lost(PING_S * MISSED_PINGS, PING_S)
             self._detach(reason)
             self._put(LinkLost(reason))
-            if not self._reconnect:
-                gone = reason != SILENT
-                self._failure = no_daemon(self._paths.name) if gone else silent(self._paths)
+            epoch = self.welcome.ep
+            if self._reconnect:
+                await self._attach_again()
+            else:
+                self._failure = await self._attach_once_more(epoch)
+            if self._failure is not None:
+                self._detach("detached")
                 self._arrived.set()
                 return
-            epoch = self.welcome.ep
-            await self._attach_again()
             self._put(LinkUp(self.welcome.ep != epoch))
             self._put(cmd.StateMessage(state=self._state))
 
@@ -196,6 +201,21 @@ class DaemonClient(Following):
                 return
             except InspectError:
                 await asyncio.sleep(RETRY_S)
+
+    async def _attach_once_more(self, epoch: bytes) -> InspectError | None:
+        """To the same daemon, if it is there: this process may have stood still, and nothing is
+        wrong. Else why not."""
+        name, deadline = self._paths.name, time.monotonic() + AGAIN_S
+        while True:
+            try:
+                await self._attach()
+                return None if self.welcome.ep == epoch else _anew(name)
+            except InspectError as error:
+                if self._paths.endpoint is not None or not is_running(self._paths):
+                    return no_daemon(name)
+                if time.monotonic() > deadline:
+                    return error
+            await asyncio.sleep(RETRY_S)
 
     # Requests ---------------------------------------------------------------------------------
 
@@ -307,3 +327,12 @@ class DaemonClient(Following):
                     self._link.fail(FORGOTTEN)
             case _:
                 pass
+
+
+def _anew(name: str) -> InspectError:
+    return InspectError(
+        f"the daemon {name} was started anew meanwhile",
+        f"Its sessions are kept as far as they came: llm-inspect sessions list{name_option(name)}",
+        exit_code=Exit.DAEMON,
+        code="link_lost",
+    )

@@ -1,18 +1,20 @@
 """The client's own checks, and refusals of the daemon."""
 
+import asyncio
 import os
 import signal
 
 import pytest
 
 from engine_daemon import client as client_module
-from engine_daemon.client import DaemonClient
+from engine_daemon.client import DaemonClient, LinkLost
 from engine_daemon.errors import InspectError
 from engine_daemon.link import FORGOTTEN, Link, check_message
 from engine_daemon.paths import paths_for
 from engine_daemon.protocol import commands as cmd
 from engine_daemon.protocol.reads import AskStacks
-from tests.daemons import directories, running_daemon
+from engine_daemon.protocol.values import PromptSpec
+from tests.daemons import PATIENCE_S, directories, running_daemon
 
 
 @pytest.mark.parametrize(
@@ -79,3 +81,43 @@ async def test_a_halted_daemon_does_not_answer_and_is_not_said_to_be_gone(
                         pass
             finally:
                 os.kill(daemon.pid, signal.SIGCONT)
+
+
+async def test_a_command_that_stood_still_goes_on_where_it_was() -> None:
+    """The link is lost after seconds without a word; the daemon, and what is followed, are not."""
+    with running_daemon("scripted:rate=200") as daemon:
+        async with DaemonClient(daemon.paths, reconnect=False) as client:
+            reply = await client.command(cmd.Open(prompt=PromptSpec(text=b"on"), run_to=None))
+            assert reply.session is not None
+            client.follow(reply.session)
+            seen, losses = 0, 0
+            async with asyncio.timeout(PATIENCE_S):
+                async for updates in client.updates():
+                    for update in updates:
+                        if isinstance(update, cmd.Batch):
+                            assert update.start == seen
+                            seen = update.to
+                        losses += isinstance(update, LinkLost)
+                    if losses == 0 and seen > 20 and client._link is not None:
+                        client._link.fail("the daemon is gone")  # what the heartbeat says
+                    if losses and seen > 60:
+                        break
+            await client.command(cmd.Close(), reply.session)
+
+
+@pytest.mark.parametrize("how", ["killed", "anew"])
+async def test_a_command_whose_daemon_is_gone_says_so(how: str) -> None:
+    with running_daemon() as daemon:
+        async with DaemonClient(daemon.paths, reconnect=False) as client:
+            daemon.kill()
+            if how == "anew":
+                daemon.start()
+            words = "no daemon named" if how == "killed" else "started anew"
+            with pytest.raises(InspectError, match=words) as raised:
+                await asyncio.wait_for(_look_on(client), PATIENCE_S)
+            assert raised.value.exit_code == 4
+
+
+async def _look_on(client: DaemonClient) -> None:
+    async for _ in client.updates():
+        pass

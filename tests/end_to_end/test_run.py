@@ -210,6 +210,32 @@ def test_a_time_limit_holds_though_the_engine_does_not_move(place: Place, when: 
     wait_for(lambda: place.session(session)["status"] == "paused")
 
 
+def test_a_run_that_was_suspended_goes_on_where_it_was(place: Place) -> None:
+    """Past the heartbeats, as after Ctrl-Z: nothing is left out, whatever was decoded meanwhile."""
+    steps = 260  # some 13 s
+    run = place.start("run", *SLOW, "--json", "--steps", str(steps), "Hello")
+    run.until("step", 1)
+    run.send(signal.SIGSTOP)
+    time.sleep(9.0)
+    run.send(signal.SIGCONT)
+    lines = run.finish(0).lines
+    assert [one["step"] for one in lines if one["event"] == "step"] == list(range(2, steps))
+    assert lines[-1]["event"] == "done"
+
+
+def test_a_run_whose_daemon_is_halted_says_so(place: Place) -> None:
+    run = place.start("run", *SLOW, "--json", "Hello")
+    run.until("step", 1)
+    hub = place.status()["pid"]
+    os.kill(hub, signal.SIGSTOP)
+    try:
+        said = run.finish(4).err
+    finally:
+        os.kill(hub, signal.SIGCONT)
+    assert "the daemon default is halted (SIGSTOP or a debugger)" in said
+    assert f"kill -CONT {hub} lets it go on" in said
+
+
 def test_interrupt_of_a_paused_run(place: Place) -> None:
     run = place.start("run", *SLOW, "--json", *SHORT, "Hello")
     session = run.until("step", 1)["session"]
