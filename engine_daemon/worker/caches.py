@@ -60,8 +60,8 @@ class GrowingLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untyp
         if not self.is_initialized or positions <= self.capacity:
             return
         wanted = self.wanted(positions)
-        self.keys = self._grown(self.keys, wanted)
-        self.values = self._grown(self.values, wanted)
+        # Both or none of them, should there be no memory for the second.
+        self.keys, self.values = (self._grown(buffer, wanted) for buffer in self.buffers())
         self.capacity = int(self.keys.shape[-2])
 
     def wanted(self, positions: int) -> int:

@@ -4,7 +4,6 @@ Knows one row and its order; no samplers, models or sessions.
 """
 
 import math
-from collections.abc import Sequence
 from operator import mul
 from typing import Final
 
@@ -18,9 +17,6 @@ from engine_daemon.worker.order import Desk, Order
 
 _FAR_BELOW: Final = -1e4
 """exp() of it is 0 in fp32; stands in for -inf, which times 0 would be NaN."""
-_PLAIN_EXP: Final = 40.0
-"""Up to here from 0 fp32 has room for exp() of the largest logit, and for what weighs 1e-18 of it:
-no need to shift the row first."""
 
 
 class Figures(msgspec.Struct, frozen=True):
@@ -34,12 +30,14 @@ class Figures(msgspec.Struct, frozen=True):
     head: list[float]
     rest: float
 
-    def outside(self, values: Sequence[float]) -> float:
-        """The share of the mass that the first ids, whose logits these are, do not have."""
-        left = self.rest + sum(self.head[len(values) :])
-        for value in values[len(self.head) :]:
-            left -= math.exp(value - self.top)
-        return max(0.0, left) / self.total
+    def outside(self, order: Order, k: int) -> float:
+        """The share of the mass that the first `k` ids of the order do not have. Summed as it is:
+        a difference of sums would be noise where it is small."""
+        if k <= len(self.head):
+            return (self.rest + math.fsum(self.head[k:])) / self.total
+        weights = order.row.double().sub_(self.top).exp_()
+        weights[order.first(k)] = 0.0
+        return float(weights.sum()) / self.total
 
 
 def figures(order: Order, desk: Desk | None = None) -> Figures:
@@ -67,22 +65,16 @@ def figures_of(levels: Levels, order: Order) -> Figures:
 def others_here(order: Order, desk: Desk) -> tuple[float, float]:
     """The weights of all but the first ids together, and these times the distance from the first,
     of a row in host memory."""
-    top, weights = order.values[0], desk.weights
-    if abs(top) <= _PLAIN_EXP:
-        np.exp(desk.row, out=weights)
-        weights[order.index] = 0.0
-        scale = math.exp(-top)
-        rest = float(np.add.reduce(weights)) * scale
-        # A masked token, -inf times 0, makes it NaN; only this product says so without a warning.
-        weighted = float(np.vdot(desk.row, weights)) * scale - top * rest
-        if not math.isnan(weighted):
-            return rest, weighted
-    shifted = desk.shifted
-    np.subtract(desk.row, np.float32(top), out=shifted)
+    shifted, weights = desk.shifted, desk.weights
+    np.subtract(desk.row, np.float32(order.values[0]), out=shifted)
     shifted[order.index] = _FAR_BELOW
-    np.maximum(shifted, _FAR_BELOW, out=shifted)
     np.exp(shifted, out=weights)
-    return float(np.add.reduce(weights)), float(np.vdot(shifted, weights))
+    rest = float(np.add.reduce(weights))
+    # Of all products this one alone says NaN, of a masked token (-inf times 0), without a warning.
+    weighted = float(np.vdot(shifted, weights))
+    if math.isnan(weighted):
+        weighted = float(np.vdot(np.maximum(shifted, _FAR_BELOW, out=shifted), weights))
+    return rest, weighted
 
 
 def others_there(order: Order) -> tuple[float, float]:

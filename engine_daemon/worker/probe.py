@@ -128,7 +128,7 @@ class RowEvaluation:
             entropy_bits=known.entropy_bits,
             logsumexp=known.logsumexp,
             margin=first - second,
-            tail_prob=known.outside(logits) if k < size else 0.0,
+            tail_prob=known.outside(order, k) if k < size else 0.0,
         )
 
     def pick(self, u: float) -> Choice:

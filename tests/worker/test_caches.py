@@ -162,3 +162,12 @@ def test_free_gives_everything_back() -> None:
     report = cache.report(None)
     assert (report.tokens, report.growing_bytes, report.allocated_bytes) == (0, 0, 0)
     assert report.capacity_tokens == 0
+
+
+def test_no_memory_for_the_second_buffer_leaves_the_first_as_it_was() -> None:
+    layer = GrowingLayer()
+    layer.update(torch.ones(1, 1, 3, 1), torch.ones(1, 1, 3, 10_000))
+    with pytest.raises(RuntimeError, match="memory"):
+        layer.reserve(10_000_000)  # 40 MB of keys, and 400 GB of values
+    shapes = [buffer.shape[2] for buffer in layer.buffers()]
+    assert shapes == [layer.capacity, layer.capacity] == [SMALLEST_CAPACITY, SMALLEST_CAPACITY]

@@ -176,3 +176,34 @@ def test_another_sampler_on_the_same_row() -> None:
     two = distribution.evaluate(Sampler(greedy=False, top_k=3), []).report(10)
     assert (one.ids, one.logits, one.logsumexp) == (two.ids, two.logits, two.logsumexp)
     assert two.dropped_by == [0, 0, 0, *[int(DroppedBy.TOP_K)] * 7]
+
+
+@pytest.mark.parametrize("k", [64, 65, 300, 900, 999])
+@pytest.mark.parametrize("spread", [1.0, 6.0])
+def test_a_tail_beyond_any_number_of_candidates(k: int, spread: float) -> None:
+    row = torch.randn(1000, generator=torch.Generator().manual_seed(2)) * spread
+    probs = torch.softmax(row.double(), 0).sort(descending=True).values
+    assert report(row, k).tail_prob == pytest.approx(float(probs[k:].sum()), rel=1e-5, abs=0.0)
+
+
+def test_masked_tokens_are_no_tail() -> None:
+    row = torch.full((1000,), -math.inf)
+    row[:500] = torch.randn(500, generator=torch.Generator().manual_seed(3)) * 6
+    assert [report(row, k).tail_prob for k in (500, 700, 999)] == [0.0, 0.0, 0.0]
+    assert report(row, 499).tail_prob > 0.0
+
+
+@pytest.mark.parametrize("value", [-300.0, -38.0, 0.0, 30.0, 300.0])
+def test_of_equal_tokens_the_entropy_is_the_largest_there_is(value: float) -> None:
+    assert of(torch.full((49_152,), value)).entropy_bits == pytest.approx(
+        math.log2(49_152), rel=1e-7
+    )
+
+
+@pytest.mark.parametrize("top", [-60.0, 0.0, 25.0, 100.0])
+def test_the_entropy_of_a_real_sized_row(top: float) -> None:
+    """As near to float64 as fp32 weights allow, wherever the row lies."""
+    row = torch.randn(49_152, generator=torch.Generator().manual_seed(4)) * 3 + top
+    probs = torch.softmax(row.double(), 0)
+    bits = float(-(probs * probs.log2()).sum())
+    assert of(row).entropy_bits == pytest.approx(bits, abs=1e-5)
