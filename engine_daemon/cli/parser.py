@@ -157,7 +157,8 @@ def _refuse_mistyped(arguments: list[str]) -> None:
             f"the command comes first: llm-inspect {first} …",
             f"To use the word as a prompt: llm-inspect -- {first}",
         )
-    close = nearest(first, _WORDS)
+    close = next((name for name in COMMANDS if name.endswith(f" {first}")), None)
+    close = close or nearest(first, _WORDS)
     if close and not any(c.isspace() for c in first):
         raise InspectError(
             f"{first!r} is not a command; did you mean {close}?",

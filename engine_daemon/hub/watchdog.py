@@ -44,11 +44,24 @@ class Watchdog:
         self._state_of = state_of
         self._ranks: list[_Rank] = []
         self._looked: float | None = None
+        self._logged: Stuck | None = None
 
     def started(self, pids: Sequence[int], now: float) -> None:
         """Other processes from now on; none: the worker has ended."""
         self._ranks = [_Rank(pid, now) for pid in pids]
-        self.stuck = None
+        self.stuck = self._logged = None
+
+    def news(self) -> str | None:
+        """A line for the log: each finding once, again when it lasts twice as long, and its end."""
+        before, found = self._logged, self.stuck
+        if before is not None and found is not None:
+            same = (before.why, before.ranks) == (found.why, found.ranks)
+            if same and found.for_s < 2 * before.for_s:
+                return None
+        self._logged = found
+        if found is not None:
+            return words(found, len(self._ranks))
+        return None if before is None else f"the engine goes on; it had stood for {before.for_s} s or more"
 
     def heard(self, alive: Alive, now: float) -> None:
         """A sign of life."""

@@ -24,7 +24,7 @@ from engine_daemon.hub.seats import Seats
 from engine_daemon.hub.sessions import SessionStore
 from engine_daemon.hub.socket_path import bind_private, engine_socket
 from engine_daemon.hub.stacks import StackAsks, silence
-from engine_daemon.hub.watchdog import Watchdog, shown, words
+from engine_daemon.hub.watchdog import Watchdog, shown
 from engine_daemon.hub.weights import as_loaded, compared
 from engine_daemon.paths import Paths
 from engine_daemon.protocol import worker as wire
@@ -365,8 +365,8 @@ class EngineSide:
             self._tokens.kill()
 
     def _tell_stuck(self) -> None:
-        if self.state.word != "dead" and (stuck := self._watchdog.stuck) is not None:
-            _log.warning("%s", words(stuck, self._options.engine.ranks))
+        if self.state.word != "dead" and (line := self._watchdog.news()) is not None:
+            _log.warning("%s", line)
         self._changed()
 
     @property

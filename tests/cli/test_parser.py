@@ -46,6 +46,10 @@ def test_what_a_line_means(words: list[str], command: str, arguments: list[str])
 @pytest.mark.parametrize(
     ("word", "meant"),
     [
+        ("logs", "daemon logs"),
+        ("status", "daemon status"),
+        ("stop", "daemon stop"),
+        ("rm", "sessions rm"),
         ("rnu", "run"),
         ("atach", "attach"),
         ("Resume", "resume"),

@@ -152,3 +152,21 @@ def test_what_is_shown_of_it() -> None:
     assert shown(dead, stuck) is dead
     silent = Stuck(ranks=[0], why="silent", phase="", for_s=31)
     assert words(silent, 1) == "no sign of life of the engine for 31 s"
+
+
+def test_the_log_is_told_once_then_ever_more_seldom_and_that_it_is_over() -> None:
+    box = Kernel()
+    box.alive()
+    box.states[100] = "T"
+    lines = []
+    for second in range(600):
+        if second >= 500:
+            box.states[100] = "S"
+            box.alive()
+        box.after(1)
+        if (line := box.dog.news()) is not None:
+            lines.append(line)
+    assert lines[0].startswith("the engine is halted (SIGSTOP), for ")
+    assert 5 <= len(lines) <= 10, lines
+    assert lines[-1].startswith("the engine goes on; it had stood for ")
+    assert box.dog.news() is None
