@@ -23,6 +23,7 @@ from engine_daemon.hub.log_file import LogFile
 from engine_daemon.hub.sessions import SessionStore
 from engine_daemon.hub.sharing import Sharing
 from engine_daemon.hub.spool import trim
+from engine_daemon.hub.viewers import Viewer
 from engine_daemon.hub.workers import EngineSide
 from engine_daemon.paths import Paths
 from engine_daemon.protocol import commands as cmd
@@ -82,6 +83,7 @@ class Hub:
         self._state_seen = self._state_sent = 0.0
         self._told: State | None = None
         self._idle_since = time.monotonic()
+        self._here: dict[bytes, str] = {}
         self._had_viewer = False
         self._had_guest = False
         self._failed_at: float | None = None
@@ -185,10 +187,16 @@ class Hub:
 
     def _note_viewers(self) -> None:
         viewers = self._front.viewers.values()
+        self._log_viewers({v.id: f"{v.who} ({v.client})" for v in viewers if _is_guest(v)})
         self._had_viewer = self._had_viewer or bool(viewers)
-        self._had_guest = self._had_guest or any(
-            viewer.client.split(" ")[0] not in HERALDS for viewer in viewers
-        )
+        self._had_guest = self._had_guest or bool(self._here)
+
+    def _log_viewers(self, here: dict[bytes, str]) -> None:
+        for one in here.keys() - self._here.keys():
+            _log.info("attached: %a", here[one])
+        for one in self._here.keys() - here.keys():
+            _log.info("left: %a", self._here[one])
+        self._here = here
 
     def _idle_exit(self, now: float) -> None:
         busy = bool(self._front.viewers) or self._engine.any_running() or self._engine.loading
@@ -250,6 +258,10 @@ class Hub:
             ],
             idle_exit_s=self._options.idle_exit_s,
         )
+
+
+def _is_guest(viewer: Viewer) -> bool:
+    return viewer.client.split(" ")[0] not in HERALDS
 
 
 def _settled(state: State) -> State:

@@ -139,6 +139,7 @@ class Session:
             self.log.path.unlink(missing_ok=True)
         self.append(ev.Closed(count=self.log.head, by=by, **stamp(cause)))
         self.closed_at = now
+        _log.info("session %s: closed, %d events (%s)", self.id, self.log.head, by)
 
     def release(self) -> None:
         """Sync and close the file; nothing can be read from it after."""
@@ -245,6 +246,7 @@ class SessionStore:
         found = Session(session, log, columns, self._syncer)
         self._sessions[session] = found
         self._syncer.mark(session, log)
+        _log.info("session %s: opened", session)
         return found
 
     def reopen_all(self) -> None:
@@ -278,6 +280,7 @@ class SessionStore:
             session = Session(path.stem, log, columns, self._syncer)
             was_running = columns.status == "running"
             session.append(ev.Reopened(epoch=self._epoch, lost_bytes=log.lost_bytes, **stamp()))
+            _log.info("session %s: taken up, %d events", session.id, log.head)
             if was_running:
                 place, pending = columns.place, columns.pending is not None
                 session.append(

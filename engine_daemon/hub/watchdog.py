@@ -61,7 +61,9 @@ class Watchdog:
         self._logged = found
         if found is not None:
             return words(found, len(self._ranks))
-        return None if before is None else f"the engine goes on; it had stood for {before.for_s} s or more"
+        if before is not None:
+            return f"the engine goes on; it had stood for {before.for_s} s or more"
+        return None
 
     def heard(self, alive: Alive, now: float) -> None:
         """A sign of life."""

@@ -276,6 +276,7 @@ class EngineSide:
 
     def _engine_ready(self, ready: wire.EngineReady) -> None:
         self.seats.started, self._ever_ready = ready, True
+        _log.info("ready: %s on %s", ready.model.name, ready.model.device)
         with contextlib.suppress(OSError):
             self._paths.before.unlink()  # these options work
         self._set(

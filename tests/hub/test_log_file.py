@@ -8,8 +8,8 @@ import pytest
 
 from engine_daemon.hub.log_file import KEPT, LogFile, older
 from engine_daemon.paths import Paths, paths_for
-from tests.daemons import directories
-from tests.end_to_end.command import Place
+from tests.daemons import directories, wait_for
+from tests.end_to_end.command import SCRIPTED, Place
 from tests.end_to_end.conftest import place as place
 
 
@@ -111,3 +111,26 @@ def test_more_lines_than_the_file_has_come_from_the_part_before(
     said = place.run("daemon", "logs", "-n", "5").out.decode().split()[1::2]
     assert said == ["000017", "000018", "000019", "000020", "000021"]
     assert place.run("daemon", "logs").out.count(b"line") == 22
+
+
+def test_what_happens_in_a_daemon_is_in_its_log_without_a_word_of_anybodys_text(
+    place: Place,
+) -> None:
+    words = ("run", *SCRIPTED, "--json", "--steps", "3", "--as", "ann", "a secret prompt")
+    session = place.json(*words)[0]["session"]
+    pid = place.status()["engine"]["pid"]
+    os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: place.status()["engine"].get("pid") not in (None, pid))
+    wait_for(lambda: place.status()["engine"]["word"] == "ready")
+    log = place.run("daemon", "logs").out.decode()
+    for part in (
+        "ready: scripted on ",
+        f"session {session}: opened",
+        "attached: 'ann",
+        f"session {session}: closed, ",
+        "left: 'ann",
+        "killed by SIGKILL",
+    ):
+        assert part in log, (part, log)
+    assert log.count("ready: scripted on ") == 2
+    assert "secret" not in log
