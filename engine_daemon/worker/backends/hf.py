@@ -7,6 +7,7 @@ Knows ids and tensors. Knows no sessions, sampling rules or sockets.
 
 import hashlib
 import inspect
+import logging
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -53,6 +54,8 @@ from engine_daemon.worker.sizes import extra_scratch
 from engine_daemon.worker.tokenizer_check import check_tokenizer
 from engine_daemon.worker.verify import verified_files
 from engine_daemon.worker.weights_sum import checksum, local_part
+
+_log = logging.getLogger(__name__)
 
 _LOST: tuple[type[Exception], ...] = tuple(
     filter(None, [getattr(torch, "AcceleratorError", None)])  # not in every torch
@@ -155,6 +158,7 @@ class HfBackend:
         self._graphs = graphs_of(self._model)
         more += [GRAPHS] if self._graphs is not None else []
         self._path = "+".join([*(part for part in done if part != PLAIN), *more]) or PLAIN
+        _log.info("engine path: %s", self._path)
 
     def _warm_up(self) -> None:
         """The first forwards pay for kernels and buffers; no step of a session shall."""

@@ -38,9 +38,7 @@ def speed_up(model: Any, free_bytes: int | None) -> str:
     done = _pack(model, free_bytes)
     if _attend(model):
         done.append("attention")
-    path = "+".join(done) or PLAIN
-    _log.info("engine path: %s", path)
-    return path
+    return "+".join(done) or PLAIN
 
 
 def direct_step(
