@@ -301,7 +301,7 @@ def check_places(paths: Paths) -> None:
 def _check_kind(path: Path, wanted: str, *, links: bool = True) -> None:
     kind = kind_of(path)
     if kind == "a link" and links:
-        kind = kind_of(path.resolve())
+        kind = _kind_behind(path)
     if kind not in ("", wanted):
         raise InspectError(
             f"{path} is {kind}, where the daemon needs {wanted}",
@@ -309,6 +309,17 @@ def _check_kind(path: Path, wanted: str, *, links: bool = True) -> None:
             exit_code=Exit.DAEMON,
             code="in_the_way",
         )
+
+
+def _kind_behind(link: Path) -> str:
+    """What a link leads to, as `kind_of`: a link where it leads in a circle."""
+    try:
+        return kind_of(link.resolve(strict=True))
+    except FileNotFoundError:
+        return ""
+    except (OSError, RuntimeError) as error:  # for a circle: RuntimeError before Python 3.13
+        circle = isinstance(error, RuntimeError) or error.errno == errno.ELOOP
+        return "a link that leads in a circle" if circle else ""
 
 
 def let_through(paths: Paths) -> None:
@@ -348,7 +359,7 @@ def unusable(error: OSError) -> InspectError:
     """The error of a folder of ours that cannot be written."""
     where = f" {error.filename}" if error.filename else ""
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    other = error.errno in (errno.EISDIR, errno.ENOTDIR, errno.EEXIST)
+    other = error.errno in (errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ELOOP)
     hint = "Make room there" if full else "Move it away" if other else "Make it writable"
     return InspectError(
         f"cannot write{where}: {error.strerror}",

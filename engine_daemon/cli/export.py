@@ -86,8 +86,11 @@ def _save(pieces: Iterable[bytes], path: Path) -> None:
 
 
 def _replace(pieces: Iterable[bytes], path: Path) -> None:
+    try:
+        mode = stat.S_IMODE(os.stat(path).st_mode)
+    except FileNotFoundError:
+        mode = 0o666 & ~_umask()
     path = path.resolve()  # what a link leads to is written, the link stays
-    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o666 & ~_umask()
     fd, beside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with open(fd, "wb") as file:

@@ -6,6 +6,7 @@ new one. Knows files and the daemon; shows nothing.
 
 import asyncio
 import contextlib
+import os
 import time
 from pathlib import Path
 from typing import Final
@@ -64,7 +65,7 @@ def open_session(name: str, given: Given, target: Target) -> SessionInfo:
 def _in_place(recording: Recording, target: Target) -> tuple[str, Path | None]:
     """The session to take up; and the copy that was made for it, if one was."""
     folder = target.paths.recordings
-    own = recording.path.resolve().parent == folder.resolve()
+    own = os.path.dirname(os.path.realpath(recording.path)) == os.path.realpath(folder)
     if own and recording.opened is not None and recording.path.stem == recording.opened.session:
         return recording.path.stem, None
     session = new_session()

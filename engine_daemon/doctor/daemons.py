@@ -100,7 +100,7 @@ def _unseen(known: set[Path]) -> Iterator[Row]:
     """Daemons of ours that run, with a folder that is not what we see under its name: another
     /tmp (private tmp, a container), or one cleaned away."""
     for folder, pid in _hubs():
-        seen = folder in known or folder.resolve() in known
+        seen = folder in known or Path(os.path.realpath(folder)) in known
         if not seen and not _same_folder(folder, pid):
             yield fail(
                 "daemon",

@@ -152,11 +152,17 @@ def test_odd_things_among_the_recordings_stop_nobody(place: Place) -> None:
     os.mkfifo(recording.with_name("FIFO0000.lir"))
     recording.with_name("ZERO0000.lir").symlink_to("/dev/zero")
     recording.with_name("GONE0000.lir").symlink_to("nowhere")
+    recording.with_name("LOOP0000.lir").symlink_to("LOOP0000.lir")
     recording.with_name("RAND0000.lir").write_bytes(os.urandom(4096))
     place.run("daemon", "start", *SCRIPTED)
     listed = {row["session"]: row["status"] for row in place.json("sessions", "list", "--json")}
     assert listed == {kept: "closed", "RAND0000": "foreign"}
     place.run("export", "/dev/zero", "--to", "text", code=6)
+    loop = recording.with_name("LOOP0000.lir")
+    place.run("export", str(loop), "--to", "text", code=6)
+    said = complaint(place.run("export", kept, "--to", "csv", "--out", str(loop), code=4).err)
+    assert said == [f"llm-inspect: cannot write {loop}: Too many levels of symbolic links"]
+    assert loop.is_symlink()
 
 
 @pytest.mark.fault("D6")
@@ -178,10 +184,19 @@ def test_something_else_where_the_daemon_has_its_files(place: Place) -> None:
             assert said[1:] == ["Move it away, then start again"]
             assert path.is_dir() == (make is os.mkdir)
             path.rmdir() if path.is_dir() else path.unlink()
+        path.symlink_to(path.name)  # to itself
+        said = complaint(place.run("daemon", "start", *SCRIPTED, code=4).err)
+        assert said[0].startswith(f"llm-inspect: {path} is a link")
+        assert said[1:] == ["Move it away, then start again"]
+        path.unlink()
     shutil.rmtree(state / "recordings", ignore_errors=True)
     (state / "recordings").write_bytes(b"mine")
     assert "needs a directory" in place.run("daemon", "start", *SCRIPTED, code=4).err
     assert (state / "recordings").read_bytes() == b"mine"
+    (state / "recordings").unlink()
+    (state / "recordings").symlink_to("recordings")
+    said = complaint(place.run("daemon", "start", *SCRIPTED, code=4).err)
+    assert said[0].endswith("is a link that leads in a circle, where the daemon needs a directory")
 
 
 def test_something_else_where_a_living_daemon_has_its_files(place: Place) -> None:
