@@ -7,6 +7,7 @@ begins with the option's name. Knows no command and no file.
 import math
 import re
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Final, Literal, cast, get_args
 
 from engine_daemon.characters import Visible
@@ -94,10 +95,11 @@ def duration_text(seconds: float) -> str:
     """A duration as one would type it."""
     if math.isinf(seconds):
         return "never"
+    exact = Decimal(f"{seconds:.15g}")
     for unit in ("d", "h", "m"):
-        if seconds and seconds % _UNITS[unit] == 0:
+        if exact and exact % int(_UNITS[unit]) == 0:
             return f"{seconds / _UNITS[unit]:.0f}{unit}"
-    return f"{seconds:.3f}".rstrip("0").rstrip(".") + "s"
+    return f"{exact:f}s"  # without an exponent, which nobody types
 
 
 def idle_exit(text: str) -> float:

@@ -37,6 +37,12 @@ def test_a_duration_is_written_as_it_can_be_read(seconds: int) -> None:
     assert check.duration(check.duration_text(float(seconds))) == seconds
 
 
+@pytest.mark.parametrize("text", ["0.0001s", "0.4s", "3959.9999s", "0.00000000012s"])
+def test_a_short_duration_is_written_whole(text: str) -> None:
+    assert check.duration_text(check.duration(text)) == text
+    assert check.duration_text(check.duration("1.1h")) == "66m"  # 3960.0000000000005
+
+
 def test_never() -> None:
     assert check.idle_exit("never") == math.inf
     assert check.duration_text(math.inf) == "never"

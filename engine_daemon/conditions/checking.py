@@ -4,6 +4,7 @@ Every fault is a ConditionError at its place in the source. Knows tokens of the 
 with a place; not how they were found.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol, cast
@@ -147,6 +148,8 @@ def _value(raw: Raw, word: Word, kind: Number) -> tuple[float, str]:
         raise raw.fault(word, f"{name} is compared with a number", _example(name))
     unit = text[-1] if text[-1] in "%x" else ""
     value = float(text.rstrip("%x"))
+    if not math.isfinite(value):
+        raise raw.fault(word, "that is too large for a number", _example(name))
     units = {"percent": "%", "prob": ("", "%"), "time": ("", "x")}.get(kind, ("",))
     if unit not in units or (kind == "percent" and not unit):
         message = (
