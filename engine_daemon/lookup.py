@@ -3,6 +3,7 @@
 Reads files; opens no socket.
 """
 
+import contextlib
 import fcntl
 import os
 import stat
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from engine_daemon.errors import Exit, InspectError
+from engine_daemon.file_locks import holders
 from engine_daemon.outside import parse_json
 from engine_daemon.paths import Paths, kind_of, name_option, read_regular
 
@@ -97,16 +99,10 @@ def _is_connection(found: object) -> bool:
 
 def owner(paths: Paths) -> int | None:
     """The process that holds the daemon's lock, where the system tells."""
-    try:
-        inode = os.stat(paths.lock).st_ino
-        held = [line.split() for line in Path("/proc/locks").read_text("ascii").splitlines()]
-        for _, kind, _, _, pid, file, *_ in (line for line in held if "->" not in line):
-            if kind == "FLOCK" and file.endswith(f":{inode}"):
-                command = Path(f"/proc/{pid}/cmdline").read_bytes()
-                if b"engine_daemon.hub" in command:
-                    return int(pid)
-    except (OSError, ValueError):
-        return None
+    for pid in holders(paths.lock):
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            if b"engine_daemon.hub" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                return pid
     return None
 
 

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Final
 
+from engine_daemon.file_locks import holders
 from engine_daemon.protocol.codec import WireError, unpack_event
 from engine_daemon.protocol.events import Closed
 from engine_daemon.recording.format import MAGIC, Frame, scan
@@ -35,17 +36,8 @@ def closing(path: Path) -> Closed | None:
 
 
 def is_written(path: Path) -> bool:
-    """A process of this machine has it open to append: whoever writes a log holds a lock on it.
-
-    The system's table is looked at: to try the lock could keep a daemon from taking it.
-    """
-    try:
-        inode = f":{os.stat(path).st_ino}"
-        table = Path("/proc/locks").read_text("ascii").splitlines()
-    except (OSError, ValueError):
-        return False
-    rows = [line.split() for line in table if "->" not in line]  # the others wait
-    return any(len(row) > 5 and row[1] == "FLOCK" and row[5].endswith(inode) for row in rows)
+    """A process of this machine has it open to append: whoever writes a log holds a lock on it."""
+    return bool(holders(path))
 
 
 def is_history(path: Path) -> bool:
