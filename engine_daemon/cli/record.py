@@ -6,17 +6,22 @@ The same frames as in the daemon's own file. Knows frames and files only.
 import contextlib
 import os
 import stat
-from typing import Self
+from typing import Final, Self
 
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.recording.format import frame
 
+_WHOLE: Final = "The daemon's own recording is whole: llm-inspect sessions list --json names it"
+_NOTHING: Final = "With --private the daemon keeps none either, once the session is closed"
+
 
 class Recorder:
-    """Writes every event it is given; without a file name it does nothing."""
+    """Writes every event it is given; without a file name it does nothing. `private`: the daemon
+    keeps none beside it."""
 
-    def __init__(self, name: str | None) -> None:
+    def __init__(self, name: str | None, *, private: bool = False) -> None:
         self._name = name
+        self._else = _NOTHING if private else _WHOLE
         self._failure: InspectError | None = None
         self._made = False
         self._empty = True
@@ -54,7 +59,7 @@ class Recorder:
         except OSError as error:
             self._failure = InspectError(
                 f"{self._name} is cut at event {seq}: {error.strerror}",
-                "The daemon's own recording is whole: llm-inspect sessions list --json names it",
+                self._else,
                 exit_code=Exit.DAEMON,
                 code="disk_full",
             )

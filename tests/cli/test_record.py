@@ -59,6 +59,15 @@ def test_a_full_disk() -> None:
     assert raised.value.exit_code is Exit.DAEMON
 
 
+def test_what_is_left_of_a_cut_recording() -> None:
+    for private, words in ((False, "own recording is whole"), (True, "keeps none either")):
+        with Recorder("/dev/full", private=private) as recorder:
+            recorder.write(0, b"one")
+            with pytest.raises(InspectError) as raised:
+                recorder.check()
+        assert words in raised.value.hint
+
+
 def test_without_a_name_nothing_happens() -> None:
     with Recorder(None) as recorder:
         recorder.write(0, b"one")
