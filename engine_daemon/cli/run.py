@@ -28,6 +28,7 @@ from engine_daemon.client import DaemonClient, Update
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.export.jsonl import JsonLines
 from engine_daemon.launch import load_error
+from engine_daemon.link import exit_of
 from engine_daemon.lookup import is_running
 from engine_daemon.paths import with_name
 from engine_daemon.protocol.codec import unpack_event
@@ -70,7 +71,7 @@ def main(arguments: list[str], given: Given) -> int:
     printer: Printer = JsonPrinter()
     if not given.json:
         printer = TextPrinter(echo=given.echo, loads=not is_running(target.paths))
-    with Recorder(given.record) as recorder:
+    with Recorder(given.record, private=given.private) as recorder:
         try:
             code = on_running(
                 target, lambda: asyncio.run(_run(target, given, command, printer, recorder))
@@ -266,7 +267,7 @@ class Run:
                 self._paused_by = name
                 self._leave.pause_logged = True
             case PromptRejected(code=code, message=message, hint=hint):
-                self._rejected = InspectError(message, hint, exit_code=Exit.USAGE, code=code)
+                self._rejected = InspectError(message, hint, exit_code=exit_of(code), code=code)
             case Stopped():
                 self._stopped(event)
             case ConditionDisabled(number=number, message=message):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from engine_daemon.lookup import halted_words, is_halted
 from engine_daemon.protocol.commands import Message
 from engine_daemon.protocol.values import PromptSpec
 from engine_daemon.protocol.worker import Encode, Encoded, Resolve, Resolved
@@ -17,6 +18,7 @@ TEMPLATE_S: Final = 5.0
 """A chat template may run this long."""
 TEXT_S_A_BYTE: Final = 60.0 / (8 * 1024 * 1024)
 """Tokenising may take this long on top: a text of the largest size is done well within it."""
+_AGAIN: Final = "Try again: the tokenizer is started anew"
 
 Done = Callable[[Encoded], None]
 ResolvedDone = Callable[[Resolved], None]
@@ -37,6 +39,10 @@ class _EncodeJob:
     def what(self) -> str:
         return "chat template" if self.prompt.template else "tokenizer"
 
+    @property
+    def instead(self) -> str:
+        return "Use --raw, or another template" if self.prompt.template else _AGAIN
+
     def question(self, ask: int) -> Message:
         return Encode(ask=ask, prompt=self.prompt)
 
@@ -52,6 +58,7 @@ class _ResolveJob:
     tries: int = field(default=1)
     limit_s: float = TEMPLATE_S
     what: str = "tokenizer"
+    instead: str = _AGAIN
 
     def question(self, ask: int) -> Message:
         return Resolve(ask=ask, sources=self.sources, watch=self.watch)
@@ -102,14 +109,18 @@ class Encoder:
         if isinstance(job, _ResolveJob):
             job.done(answer)
 
-    def overdue(self, now: float) -> bool:
-        """True when the oldest question is past its deadline; it is then given up."""
+    def overdue(self, now: float, pid: int) -> bool:
+        """True when the oldest question is past its deadline and process `pid` is to be ended for
+        it; it is then given up. A halted process is left alone: it did nothing wrong."""
         ask, job = next(iter(self._jobs.items()), (0, None))
         if job is None or now - self._since <= job.limit_s:
             return False
+        if is_halted(pid):  # all of them: the next one's time must not begin in the past
+            message = f"the tokens process is halted (SIGSTOP or a debugger), pid {pid}"
+            self.fail("engine", message, f"{halted_words(pid)}; then try again")
+            return False
         del self._jobs[ask]
-        message = f"the {job.what} took too long and was stopped"
-        job.refuse(ask, "too_slow", message, "Use --raw, or another template")
+        job.refuse(ask, "too_slow", f"the {job.what} took too long and was stopped", job.instead)
         return True
 
     def lost(self) -> None:
@@ -127,8 +138,8 @@ class Encoder:
             job.tries += 1
             self._send("tokens", job.question(ask))
 
-    def fail(self, code: str, message: str) -> None:
+    def fail(self, code: str, message: str, hint: str = "") -> None:
         """Give up all questions."""
         jobs, self._jobs = self._jobs, {}
         for ask, job in jobs.items():
-            job.refuse(ask, code, message)
+            job.refuse(ask, code, message, hint)

@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import zmq
@@ -26,7 +27,7 @@ from engine_daemon.hub.socket_path import bind_private, engine_socket
 from engine_daemon.hub.stacks import StackAsks, silence
 from engine_daemon.hub.watchdog import Watchdog, shown
 from engine_daemon.hub.weights import as_loaded, compared
-from engine_daemon.paths import Paths
+from engine_daemon.paths import Paths, with_name
 from engine_daemon.protocol import worker as wire
 from engine_daemon.protocol.codec import WireError, decode_body, open_envelope, seal
 from engine_daemon.protocol.commands import Message
@@ -58,6 +59,7 @@ class EngineSide:
     ) -> None:
         self._tell = tell
         self._paths = paths
+        self._named = partial(with_name, name=paths.name)
         self._options = options
         self._store = store
         self._version = version
@@ -77,7 +79,7 @@ class EngineSide:
         self._restarts = Restarts(paths.engine_counter)
         self._killed_by = ""
         self._watchdog = Watchdog(options.stuck_s)
-        self._stacks = StackAsks(self._send_to, self._silence)
+        self._stacks = StackAsks(self._send_to, lambda rank: self._named(self._silence(rank)))
         self.reads = RowReads(self._send)
         self.seats = Seats(store, options.engine.max_context, self._send, changed)
 
@@ -302,12 +304,10 @@ class EngineSide:
             self._worker.kill()
 
     def _set(self, **fields: object) -> None:
-        self.state = replace_struct(self.state, **fields)
-        self.seats.why_not = Rejected(
-            "no_engine",
-            self.state.message or f"the engine is {self.state.word}",
-            self.state.hint or "Wait for it: llm-inspect daemon status",
-        )
+        self.state = state = replace_struct(self.state, **fields)
+        hint = self._named(state.hint or "Wait for it: llm-inspect daemon status")
+        message = state.message or f"the engine is {state.word}"
+        self.seats.why_not = Rejected("no_engine", message, hint)
         self._changed()
 
     def _send(self, role: str, message: Message) -> bool:
@@ -343,8 +343,9 @@ class EngineSide:
 
     @property
     def shown(self) -> EngineState:
-        """The state, with what else is the matter with it."""
-        return shown(self.state, self._watchdog.stuck)
+        """The state, with what else is the matter with it; its hint names the daemon."""
+        told = shown(self.state, self._watchdog.stuck)
+        return replace_struct(told, hint=self._named(told.hint))
 
     def check_weights(self) -> None:
         """Have the parameters summed again; Rejected when that cannot be."""
@@ -361,7 +362,7 @@ class EngineSide:
         self._stacks.check(now)
         if self._watchdog.check(now):
             self._tell_stuck()
-        if self._tokens is not None and self.seats.encoder.overdue(now):
+        if self._tokens is not None and self.seats.encoder.overdue(now, self._tokens.pid):
             _log.warning("tokens process: a prompt took too long")
             self._tokens.kill()
 
