@@ -86,6 +86,15 @@ DIALOG_ACTIONS: Final[tuple[Action, ...]] = (
         footer=1,
     ),
     Action(
+        "to_list",
+        ("tab",),
+        "then x removes",
+        "To the list of conditions, and back to the line",
+        "breakpoints",
+        shown="tab,",
+        footer=2,
+    ),
+    Action(
         "remove",
         ("delete", "x"),
         "remove",

@@ -246,6 +246,18 @@ class View:
         return None if self.state is None else self.state.engine
 
     @property
+    def engine_back(self) -> bool:
+        """An engine is ready, and it is not the one whose loss stopped the session (whose state is
+        still the last one heard where the log is ahead of it)."""
+        engine, columns = self.engine, self.columns
+        if engine is None or engine.word != "ready" or not self.link:
+            return False
+        stop, lost = columns.stop, columns.lost
+        if stop is None or lost is None or stop.message != lost.message:
+            return True
+        return engine.engine != lost.engine
+
+    @property
     def info(self) -> SessionInfo | None:
         """What the daemon says of this session; None when it is not among the open ones."""
         if self.state is None:

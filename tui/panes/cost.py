@@ -32,6 +32,7 @@ _SLICE: Final = 5000
 """Steps taken in a drawing."""
 _MOST_STOPS: Final = 64
 _LOST: Final = int(Flag.LOST)
+_PREFILL: Final = int(Flag.PREFILL)
 _READ_MORE: Final = int(Flag.PREFILL | Flag.RESTORED)
 _AFTER_PAUSE: Final = int(Flag.AFTER_PAUSE)
 """Bits as plain ints: an enum's `&` costs a microsecond, here for every step."""
@@ -83,7 +84,8 @@ class CostPane(Pane):
         self._sum += spent
         self._so_far.add(length, self._sum)
         if flags & _READ_MORE:
-            if store.processed[step]:  # from a kept row nothing is read
+            # A restored decode step is no prefill, and from a kept row nothing is read.
+            if flags & _PREFILL and store.processed[step]:
                 self._prefill = (store.processed[step], spent)
         elif flags & _AFTER_PAUSE:
             self._pauses = [*self._pauses[-63:], (length, spent)]

@@ -55,6 +55,18 @@ class BreakpointsScreen(TypedAhead, Dialog[str | None]):
         self.query_one(Input).focus()
         self.set_interval(_PERIOD_S, self._list)
 
+    def on_descendant_focus(self) -> None:
+        """Other keys work now."""
+        self._show_keys()
+
+    def _show_keys(self) -> None:
+        """`x` is a letter in the line and removes in the list: named where it does that."""
+        in_list = isinstance(self.focused, OptionList)
+        without = {"breakpoints.to_list" if in_list else "breakpoints.remove"}
+        if not self._numbers:
+            without = {"breakpoints.to_list", "breakpoints.remove"}
+        self.query_one(KeysBar).show(["breakpoints"], without=frozenset(without))
+
     def _list(self) -> None:
         columns = self._view.columns
         numbers = [n for n in columns.conditions if n not in self._removed]
@@ -65,6 +77,7 @@ class BreakpointsScreen(TypedAhead, Dialog[str | None]):
         at = choices.highlighted
         chosen = None if at is None or at >= len(self._numbers) else self._numbers[at]
         self._numbers, self._rows = numbers, rows
+        self._show_keys()
         choices.clear_options()
         choices.add_options(rows or [Option(_NONE, disabled=True)])
         choices.highlighted = numbers.index(chosen) if chosen in numbers else 0 if rows else None
@@ -119,6 +132,10 @@ class BreakpointsScreen(TypedAhead, Dialog[str | None]):
             self._wrong(error)
             return
         self.dismiss(SafeText(f"stops at {show_text(source)}"))
+
+    def action_to_list(self) -> None:
+        """From the line to the list, and back."""
+        self.focus_next()
 
     def action_remove(self) -> None:
         """Forget the highlighted one."""

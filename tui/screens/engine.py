@@ -45,6 +45,7 @@ class EngineScreen(Dialog[None]):
         self._end = end
         self._sure = False
         self._shown = ""
+        self._condition = _condition(view.engine)
 
     def compose(self) -> ComposeResult:
         """A few lines, a long text, the keys."""
@@ -66,6 +67,10 @@ class EngineScreen(Dialog[None]):
         if words != self._shown:
             self._shown = words
             self.query_one("#engine-state", Static).update(Content(words))
+        condition = _condition(self._view.engine)
+        if condition != self._condition:  # what the stacks say of it is of before
+            self._condition = condition
+            self.action_look_again()
 
     def words(self) -> SafeText:
         """What is known of it, in a few lines."""
@@ -130,6 +135,15 @@ class EngineScreen(Dialog[None]):
     def action_cancel(self) -> None:
         """Back to the main screen."""
         self.dismiss(None)
+
+
+def _condition(engine: EngineState | None) -> object:
+    """Changes when something else is the matter with it, not with each second that this lasts."""
+    if engine is None:
+        return None
+    stuck = engine.details.stuck
+    trouble = None if stuck is None else (stuck.why, tuple(stuck.ranks), stuck.phase)
+    return engine.word, engine.engine, trouble
 
 
 def _processes(engine: EngineState) -> SafeText:

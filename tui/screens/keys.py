@@ -47,6 +47,11 @@ class KeysBar(Widget):
             self._scopes, self._count, self._first, self._without = shown
             self.refresh()
 
+    @property
+    def told(self) -> SafeText:
+        """What is said instead of the keys; empty: the keys are shown."""
+        return self._told
+
     def tell(self, words: SafeText) -> None:
         """Say this instead of the keys; nothing: the keys again."""
         if words != self._told:

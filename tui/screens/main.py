@@ -4,6 +4,7 @@ Puts panes together and turns actions into intents; what an intent sends is in `
 """
 
 from collections.abc import Awaitable, Callable, Coroutine
+from time import monotonic
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from textual import events, on, work
@@ -62,6 +63,7 @@ class MainScreen(BranchActions, BreakpointKeys, Measuring, People, Arranging):
         self.feed: Feed | None = None
         self.control: Control | None = None
         self.openings = Openings()
+        self._said: dict[str, float] = {}
 
     def compose(self) -> ComposeResult:
         """Status, panes, keys."""
@@ -122,8 +124,13 @@ class MainScreen(BranchActions, BreakpointKeys, Measuring, People, Arranging):
         self.paint()
 
     def say(self, error: InspectError | str, *, calm: bool = False) -> None:
-        """A short message in the corner."""
+        """A short message in the corner; one that is still there is not put there again."""
         words = error if isinstance(error, str) else error.lines()
+        now = monotonic()
+        self._said = {one: until for one, until in self._said.items() if until > now}
+        if words in self._said:
+            return
+        self._said[words] = now + self.app.NOTIFICATION_TIMEOUT
         text = "\n".join(show_text(line) for line in words.split("\n"))
         self.app.notify(text, severity="information" if calm else "warning", markup=False)
 

@@ -21,6 +21,7 @@ from tui.view import View
 _IN_THE_LAST_LINE: Final = ("no_lease", "stale", "late", "busy", "observer")
 """Refusals that are about others: said where the keys are, until the next key."""
 _NOTE_CELLS: Final = 60
+_BACK: Final = "engine back"
 _NO: Final = SafeText("no: the lease stays where it is")
 
 
@@ -35,6 +36,8 @@ class People(Screen[None]):
     """What the next `y` does; any other key forgets it."""
     _told_stop: Stopped | None = None
     """The stop that was last looked at."""
+    _told_loss: SafeText = SafeText("")
+    """What was last said of a lost engine: it goes, or gets another word, once that is not so."""
 
     def _ready(self) -> Control | None:
         raise NotImplementedError
@@ -60,6 +63,7 @@ class People(Screen[None]):
     def tell_news(self) -> None:
         """What came from others: the lease is lost. And why the session stands, if for an error."""
         self._tell_stop()
+        self._mend_loss()
         while self.view.taken_by:
             by = self.view.taken_by.pop(0)
             if self.control is not None:
@@ -74,7 +78,22 @@ class People(Screen[None]):
         self._told_stop = stop
         if stop.reason not in FAULTS or not stop.message:
             return
-        self._tell(SafeText(f"{stop.reason.replace('_', ' ')}: {show_text(stop.message)}"))
+        words = SafeText(f"{stop.reason.replace('_', ' ')}: {show_text(stop.message)}")
+        self._told_loss = words if stop.reason == "engine_lost" else SafeText("")
+        self._tell(words)
+
+    def _mend_loss(self) -> None:
+        """A loss that is over is not said on: the engine is back, or the session went on."""
+        for bar in self.query(KeysBar):
+            if not self._told_loss or bar.told != self._told_loss:
+                self._told_loss = SafeText("")
+            elif self.view.columns.stop is not self._told_stop:
+                self._told_loss = SafeText("")
+                bar.tell(SafeText(""))
+            elif self.view.engine_back:
+                goes_on = "" if self.view.observing else "; space goes on"
+                self._told_loss = SafeText(f"{_BACK}{goes_on}")
+                bar.tell(self._told_loss)
 
     def tell_dropped(self, stood_s: float) -> None:
         """Keys came that are not acted on."""

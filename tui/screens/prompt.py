@@ -24,6 +24,7 @@ from tui.widgets.sampler_form import SamplerForm
 from tui.widgets.toggle import Toggle
 from tui.widgets.typed_ahead import TypedAhead
 
+_KEYS = "enter: new line · ctrl+s opens"
 CountTokens = Callable[[PromptSpec], Awaitable[int]]
 
 
@@ -51,6 +52,7 @@ class PromptScreen(TypedAhead, Dialog[Open | None]):
                 tab_behavior="focus",
             )
             area.border_title = "prompt"
+            area.border_subtitle = _KEYS
             yield area
             hint = SafeText("wrap it as a user's message, as the model was taught")
             yield Toggle(SafeText("chat template"), hint, prompt.template, "template")

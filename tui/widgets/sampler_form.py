@@ -1,6 +1,7 @@
 """The fields of a sampler. Checks what was typed; knows nothing of sessions.
 
-The neutral value of each field changes nothing; with greedy on, the five of the draw do not apply.
+The neutral value of each field changes nothing; with greedy on, the five of the draw do not apply
+and are dim; editing one of them switches greedy off.
 """
 
 import secrets
@@ -94,6 +95,7 @@ class SamplerForm(Vertical):
     def __init__(self, sampler: Sampler, form_id: str = "sampler-form") -> None:
         super().__init__(id=form_id)
         self._sampler = sampler
+        self._texts: dict[str | None, str] = {}
 
     def compose(self) -> ComposeResult:
         """The toggle, then label, input and hint a field."""
@@ -104,6 +106,7 @@ class SamplerForm(Vertical):
                 value = getattr(self._sampler, field.name)
                 text = "" if field.name == "seed" and not value else f"{value:g}"
                 text = str(value) if field.whole and text else text
+                self._texts[f"field-{field.name}"] = text
                 yield Label(Content(field.label), classes="field-label")
                 yield Input(
                     text,
@@ -126,14 +129,21 @@ class SamplerForm(Vertical):
         self.post_message(self.Changed())
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Another number."""
+        """Another number; one of the draw asks for a draw, so greedy goes."""
         event.stop()
+        name = event.input.id
+        if event.value == self._texts.get(name):  # what it began with is told, too
+            return
+        self._texts[name] = event.value
+        if event.input.has_class("-idle"):
+            self.query_one("#greedy", Toggle).value = False
+            self._dim(False)
         self.post_message(self.Changed())
 
     def _dim(self, greedy: bool) -> None:
         for field in FIELDS:
             if field.draw:
-                self.query_one(f"#field-{field.name}", Input).disabled = greedy
+                self.query_one(f"#field-{field.name}", Input).set_class(greedy, "-idle")
 
     def value(self) -> Sampler:
         """The sampler; InspectError that names the field when one is wrong.

@@ -284,3 +284,15 @@ async def test_a_step_from_a_kept_row_read_no_prefill() -> None:
     async with screen(story, size=(200, 50)) as (_, app, _source):
         text = "\n".join(rows(app, "cost"))
         assert f"prefill {len(PROMPT)}:" in text
+
+
+async def test_a_restored_decode_step_is_no_prefill() -> None:
+    story = Story().predict().pick(5, b" a", 0.5, total=126.5).predict()
+    packed = msgspec.msgpack.decode(story.log[-1], type=Predicted)
+    back = Restored(method="crop", replayed=1, ms=0.1)
+    story.add(msgspec.structs.replace(packed, restored=back))
+    story.pick(5, b" a", 0.5, total=109.6).predict().stop()
+    async with screen(story, size=(200, 50)) as (_, app, _source):
+        text = "\n".join(rows(app, "cost"))
+        assert f"prefill {len(PROMPT)}: 126" in text
+        assert "prefill 1:" not in text

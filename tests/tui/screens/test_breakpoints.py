@@ -14,6 +14,7 @@ from tests.tui.pilot import rows, said, screen, until
 from tests.tui.story import Story, paused
 from tui.app import InspectApp
 from tui.screens.breakpoints import BreakpointsScreen
+from tui.screens.keys import KeysBar
 from tui.screens.prompt import PromptScreen
 from tui.widgets.plot import STOP
 
@@ -46,6 +47,26 @@ async def test_b_types_a_condition_and_enter_adds_it() -> None:
         assert [do for do, _, _ in source.sent] == [AddCondition(source="entropy>3")]
         assert "entropy>3" in said(app)
         await until(pilot, lambda: 1 in app.view.columns.conditions)
+
+
+async def test_x_is_promised_where_it_removes() -> None:
+    async with screen() as (pilot, app, source):
+        await pilot.press("b")
+        await until(pilot, lambda: isinstance(app.screen, BreakpointsScreen))
+
+        def footer() -> str:
+            return " ".join(app.screen.query_one(KeysBar).render_line(0).text.split())
+
+        assert footer() == "enter add esc cancel"  # nothing to remove
+        await source.command(AddCondition(source="rank>5"), app.view.session)
+        await until(pilot, lambda: footer() == "enter add tab, then x removes esc cancel")
+        await pilot.press("x")
+        assert app.screen.query_one(Input).value == "x"
+        await pilot.press("tab")
+        await until(pilot, lambda: footer() == "enter add x remove esc cancel")
+        await pilot.press("x")
+        await until(pilot, lambda: any(isinstance(do, RemoveCondition) for do, _, _ in source.sent))
+        await until(pilot, lambda: listed(app) == ["No breakpoint yet"])
 
 
 async def test_a_fault_is_shown_in_place_with_its_caret() -> None:

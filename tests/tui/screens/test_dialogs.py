@@ -3,6 +3,8 @@
 from functools import partial
 
 import msgspec
+import pytest
+from textual.geometry import Region
 from textual.widgets import Input, OptionList, TextArea
 
 from engine_daemon.protocol.commands import (
@@ -22,6 +24,7 @@ from tui.screens.help import HelpScreen
 from tui.screens.prompt import PromptScreen
 from tui.screens.sampler import SamplerScreen
 from tui.screens.sessions import SessionsScreen
+from tui.widgets.toggle import Toggle
 
 
 async def test_new_prompt_opens_a_session() -> None:
@@ -41,6 +44,18 @@ async def test_new_prompt_opens_a_session() -> None:
         assert command.prompt.text == b"Hi\nq"
         assert command.run_to == 0
         assert app.screen is app.main
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_new_prompt_says_what_enter_does(size: tuple[int, int]) -> None:
+    async with screen(size=size) as (pilot, app, _source):
+        await pilot.press("ctrl+n")
+        await until(pilot, lambda: isinstance(app.screen, PromptScreen))
+        area = app.screen.query_one("#prompt-text", TextArea)
+        await until(pilot, lambda: area.region.height > 2)
+        bottom = area.render_lines(Region(0, area.region.height - 1, area.region.width, 1))
+        assert "enter: new line · ctrl+s opens" in bottom[0].text
+        assert app.screen.region.contains_region(area.region)
 
 
 async def test_new_prompt_can_be_left() -> None:
@@ -79,6 +94,27 @@ async def test_sampler_settings() -> None:
         await pilot.press("S")
         rows(app, "next-token")
         assert "top-p" not in f"{pane.border_title}{pane.border_subtitle}"
+
+
+async def test_editing_a_field_of_the_draw_switches_greedy_off() -> None:
+    async with screen() as (pilot, app, source):
+        await pilot.press("p")
+        await until(pilot, lambda: isinstance(app.screen, SamplerScreen))
+        greedy = app.screen.query_one("#greedy", Toggle)
+        field = app.screen.query_one("#field-temperature", Input)
+        assert field.has_class("-idle")
+        await pilot.press("tab")
+        await until(pilot, lambda: app.focused is field)
+        assert greedy.value  # going through the fields changes nothing
+        await pilot.press("0", "full_stop", "7")
+        await until(pilot, lambda: field.value == "0.7" and not greedy.value)
+        assert not any(one.has_class("-idle") for one in app.screen.query(Input))
+        await pilot.press("ctrl+s")
+        await until(pilot, lambda: bool(source.sent))
+        command = source.sent[0][0]
+        assert isinstance(command, SetSampler)
+        assert (command.sampler.greedy, command.sampler.temperature) == (False, 0.7)
+        assert command.sampler.repetition_penalty == 1.0
 
 
 async def test_what_was_wrong_goes_when_it_is_right_and_temperature_0_is_greedy() -> None:

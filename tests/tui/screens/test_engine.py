@@ -69,6 +69,34 @@ def bar(app: InspectApp) -> str:
     return app.screen.query_one(KeysBar).render_line(0).text
 
 
+async def test_the_stacks_follow_the_state() -> None:
+    source = hung()
+    source.answer = Answer(text="rank 1:\nis halted: kill -CONT 4712 lets it go on\n")
+    async with screen(source=source) as (pilot, app, _):
+        await pilot.press("E")
+        await until(pilot, lambda: isinstance(app.screen, EngineScreen))
+
+        def body() -> str:
+            return str(app.screen.query_one("#engine-text").render())
+
+        await until(pilot, lambda: "is halted" in body())
+        source.answer = Answer(text=STACKS)
+        still = Stuck(ranks=[1], why="halted", phase="", for_s=13)
+        pids = [4711, 4712]
+        details = EngineDetails(pids=pids, stuck=still)
+        source.set_state(state(word="stuck", message="for 13 s now", details=details))
+        await until(pilot, lambda: "13 s" in str(app.screen.query_one("#engine-state").render()))
+        assert source.asked.count(AskStacks()) == 1  # the same trouble, a second later
+        busy = Stuck(ranks=[1], why="busy", phase="decode", for_s=14)
+        details = EngineDetails(pids=pids, stuck=busy)
+        source.set_state(state(word="stuck", message="a step has taken 14 s", details=details))
+        await until(pilot, lambda: "in forward" in body())
+        source.answer = Answer(text="rank 0:\nMainThread:\n  waits\n")
+        source.set_state(state(details=EngineDetails(pids=pids)))
+        await until(pilot, lambda: "waits" in body())
+        assert "halted" not in body()
+
+
 async def test_a_refusal_is_said_and_an_observer_cannot() -> None:
     async with screen(source=hung()) as (pilot, app, source):
         source.refuse = InspectError("only the daemon's own user may stop it", code="observer")

@@ -1,5 +1,7 @@
 """The main screen: what each key does to the view and sends to the daemon."""
 
+import time
+
 import msgspec
 import pytest
 
@@ -223,7 +225,7 @@ async def test_lines_in_sequence_and_tokens() -> None:
         assert app.view.at == app.view.head
 
 
-async def test_a_lost_link_shows_and_nothing_is_sent() -> None:
+async def test_a_lost_link_shows_and_nothing_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     async with screen() as (pilot, app, source):
         source.lose_link()
         await until(pilot, lambda: not app.view.link)
@@ -231,6 +233,15 @@ async def test_a_lost_link_shows_and_nothing_is_sent() -> None:
         await pilot.press("s")
         await until(pilot, lambda: "not sent" in said(app))
         assert source.sent == []
+        now = time.monotonic()
+        monkeypatch.setattr("tui.screens.main.monotonic", lambda: now)
+        for key in ("space", "s", "space", "s"):
+            await pilot.press(key)
+        await until(pilot, lambda: not any(one.group == "commands" for one in app.workers))
+        assert said(app).count("not sent") == 1
+        now += app.NOTIFICATION_TIMEOUT + 1
+        await pilot.press("s")
+        await until(pilot, lambda: said(app).count("not sent") == 2)
         await pilot.press("S")
         assert app.view.at == 2
 

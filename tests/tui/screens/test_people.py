@@ -6,6 +6,7 @@ from textual.widgets import Input, OptionList
 
 from engine_daemon.errors import InspectError
 from engine_daemon.protocol.commands import Lost, Note, RunTo
+from engine_daemon.protocol.events import EngineLost
 from engine_daemon.protocol.state import ViewerInfo
 from engine_daemon.recording.columns import Columns
 from tests.tui.pilot import keys, rows, said, screen, until
@@ -139,6 +140,37 @@ async def test_an_error_says_its_reason_each_time_and_marks_its_command() -> Non
         assert all("step to 4" in line for line in failed)
         late = Columns.of(app.view.columns.image())  # whoever joins now, or is back, sees the same
         assert list(late.failed.values()) == [why, why]
+
+
+async def test_a_lost_engine_is_not_said_on_once_it_is_back() -> None:
+    why = "the engine was killed by SIGKILL"
+    story = paused().command("run_to", None)
+    async with screen(story) as (pilot, app, source):
+        lost = EngineLost(t_ns=1, wall_ns=1, step=3, engine=1, rank=0, signal="KILL", message=why)
+        story.add(lost)
+        story.stop("engine_lost", message=why)
+        source.flush()  # before the state: that one still says that the lost engine is ready
+        await until(pilot, lambda: keys(app) == f"engine lost: {why}")
+        source.set_state(state(word="dead", message=why))
+        source.set_state(state(word="loading", engine=2))
+        await until(
+            pilot, lambda: app.view.engine is not None and app.view.engine.word == "loading"
+        )
+        assert keys(app) == f"engine lost: {why}"
+        source.set_state(state(engine=2))
+        await until(pilot, lambda: keys(app) == "engine back; space goes on")
+        await pilot.press("space")
+        await until(pilot, lambda: "space pause/run" in keys(app))
+        await until(pilot, lambda: app.view.running)
+
+
+async def test_a_loss_is_not_said_on_when_another_viewer_went_on() -> None:
+    story = paused().command("run_to", None).stop("engine_lost", message="the daemon was restarted")
+    async with screen(story) as (pilot, app, source):
+        await until(pilot, lambda: keys(app) == "engine back; space goes on")
+        story.command("run_to", None)
+        source.flush()
+        await until(pilot, lambda: "space pause/run" in keys(app))
 
 
 async def test_the_list_of_viewers() -> None:
