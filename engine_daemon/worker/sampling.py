@@ -358,12 +358,14 @@ class Final:
         """The final probability of all that come before this one: where its interval begins."""
         if token_id in self._order.ids:
             ahead = self._prefix_weights(self._order.ids.index(token_id))
-        else:
-            value = self._values[token_id]
-            higher = self._values > value
-            higher[:token_id] |= self._values[:token_id] == value
-            ahead = self._every_weight()[higher]
-        return float(ahead.sum()) / self.mass
+            return float(ahead.sum()) / self.mass
+        value = self._values[token_id]
+        higher, same = self._values > value, self._values[:token_id] == value
+        if self._weighed is None:
+            higher[:token_id] |= same
+            return float(self._every_weight()[higher].sum()) / self.mass
+        count = int(higher.sum()) + int(same.sum())
+        return self._weighed.after(count).mass / self.mass if count else 0.0
 
     def draw_many(self, us: Sequence[float]) -> list[int]:
         """What `draw` gives for each of `us`."""
