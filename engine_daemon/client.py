@@ -211,9 +211,9 @@ class DaemonClient(Following):
                 await self._attach()
                 return None if self.welcome.ep == epoch else _anew(name)
             except InspectError as error:
-                if self._paths.endpoint is not None or not is_running(self._paths):
+                if self._paths.endpoint is None and not is_running(self._paths):
                     return no_daemon(name)
-                if time.monotonic() > deadline:
+                if self._paths.endpoint is not None or time.monotonic() > deadline:
                     return error
             await asyncio.sleep(RETRY_S)
 

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+from dataclasses import replace
 
 import pytest
 
@@ -121,3 +122,18 @@ async def test_a_command_whose_daemon_is_gone_says_so(how: str) -> None:
 async def _look_on(client: DaemonClient) -> None:
     async for _ in client.updates():
         pass
+
+
+async def test_a_halted_daemon_reached_by_its_socket_is_not_said_to_be_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(client_module, "PING_S", 0.2)
+    with running_daemon() as daemon:
+        paths = replace(daemon.paths, endpoint=f"ipc://{daemon.paths.viewer_socket}")
+        async with DaemonClient(paths, reconnect=False) as client:
+            os.kill(daemon.pid, signal.SIGSTOP)
+            try:
+                with pytest.raises(InspectError, match="does not answer"):
+                    await asyncio.wait_for(_look_on(client), PATIENCE_S)
+            finally:
+                os.kill(daemon.pid, signal.SIGCONT)

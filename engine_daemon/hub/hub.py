@@ -83,6 +83,7 @@ class Hub:
         self._state_seen = self._state_sent = 0.0
         self._told: State | None = None
         self._idle_since = time.monotonic()
+        self._routes: set[bytes] = set()
         self._here: dict[bytes, str] = {}
         self._had_viewer = False
         self._had_guest = False
@@ -186,8 +187,12 @@ class Hub:
         self._home.announce_again()
 
     def _note_viewers(self) -> None:
-        viewers = self._front.viewers.values()
-        self._log_viewers({v.id: f"{v.who} ({v.client})" for v in viewers if _is_guest(v)})
+        viewers = self._front.viewers
+        if viewers.keys() == self._routes:  # each turn asks, and seldom is there another one
+            return
+        self._routes = set(viewers)
+        guests = filter(_is_guest, viewers.values())
+        self._log_viewers({one.id: f"{one.who} ({one.client})" for one in guests})
         self._had_viewer = self._had_viewer or bool(viewers)
         self._had_guest = self._had_guest or bool(self._here)
 
@@ -232,11 +237,14 @@ class Hub:
         if not self._state_dirty or now < self._state_seen + STATE_PERIOD_S:
             return
         self._state_seen = now
-        if now >= self._state_sent + GROWTH_PERIOD_S or _settled(self._state()) != self._told:
-            self._push_now()
+        state = self._state()
+        if now >= self._state_sent + GROWTH_PERIOD_S or _settled(state) != self._told:
+            self._push(state)
 
     def _push_now(self) -> None:
-        state = self._state()
+        self._push(self._state())
+
+    def _push(self, state: State) -> None:
         self._state_dirty, self._state_sent = False, time.monotonic()
         self._told = _settled(state)
         self._front.push(cmd.StateMessage(state=state))

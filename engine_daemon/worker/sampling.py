@@ -64,11 +64,11 @@ def penalise(row: Tensor, sampler: Sampler, path: Sequence[int]) -> Tensor:
 
 
 class Plain:
-    """What greedy makes of a row without penalties: the first in order, and nothing is summed."""
+    """What greedy makes of a row without penalties: the first in order, and nothing is summed. That
+    its logit is finite was seen with the row's figures."""
 
     def __init__(self, order: Order) -> None:
         self._first = order.ids[0]
-        _check_finite(order.values[0])
 
     def judge(self, ids: list[int], raw: list[float]) -> tuple[list[int], list[float]]:
         """See `Final.judge`."""
@@ -81,16 +81,6 @@ class Plain:
     def draw_many(self, us: Sequence[float]) -> list[int]:
         """The first id for each of `us`."""
         return [self._first] * len(us)
-
-
-def _check_finite(top: float) -> None:
-    if not math.isfinite(top):
-        raise InspectError(
-            "the sampler's logits hold no finite maximum",
-            "Check the penalties, or the model's weights",
-            exit_code=Exit.ENGINE,
-            code="engine",
-        )
 
 
 class Final:
@@ -115,7 +105,13 @@ class Final:
         self._order = Order(penalise(order.row, sampler, path)) if self._penalised else order
         self._temperature = 1.0 if self.greedy else sampler.temperature
         self._top = self._order.listed(1)[1][0]
-        _check_finite(self._top)
+        if not math.isfinite(self._top):
+            raise InspectError(
+                "the sampler's logits hold no finite maximum",
+                "Check the penalties, or the model's weights",
+                exit_code=Exit.ENGINE,
+                code="engine",
+            )
         self._cuts: list[tuple[DroppedBy, float, int | Place]] = []
         self._kept = order.size
         self._mass: float | None = None
