@@ -9,12 +9,13 @@ import signal
 import sys
 
 from engine_daemon import deathwatch
-from engine_daemon.worker.pages import keep_freed_pages
+from engine_daemon.worker.pages import in_huge_pages, keep_freed_pages
 from engine_daemon.worker.threads import sleep_when_idle
 
 
 def main() -> None:
     """Run until the hub ends this process or goes away itself."""
+    in_huge_pages()
     parser = argparse.ArgumentParser(prog="engine_daemon.worker")
     parser.add_argument("--socket", required=True)
     parser.add_argument("--death-fd", type=int, required=True)

@@ -64,9 +64,9 @@ def figures_of(levels: Levels, order: Order) -> Figures:
 
 def others_here(order: Order, desk: Desk) -> tuple[float, float]:
     """The weights of all but the first ids together, and these times the distance from the first,
-    of a row in host memory."""
-    shifted, weights = desk.shifted, desk.weights
-    np.subtract(desk.row, np.float32(order.values[0]), out=shifted)
+    of a row in host memory. It is on the desk no longer then."""
+    shifted, weights = desk.row, desk.weights
+    np.subtract(shifted, np.float32(order.values[0]), out=shifted)
     shifted[order.index] = _FAR_BELOW
     np.exp(shifted, out=weights)
     rest = float(np.add.reduce(weights))

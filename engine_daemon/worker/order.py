@@ -47,12 +47,11 @@ class Desk:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        room = torch.empty(3, size)
+        room = torch.empty(2, size)
         self._place = room[0]
         self.row: Array
-        self.shifted: Array
         self.weights: Array
-        self.row, self.shifted, self.weights = room.numpy()
+        self.row, self.weights = room.numpy()
         self._blocks = _blocks(self.row, FIRST_PREFIX) if size > FIRST_PREFIX else None
 
     def leading(self) -> tuple[Indices, Array]:

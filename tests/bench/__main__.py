@@ -5,7 +5,7 @@ import os
 import platform
 from importlib import import_module
 
-from engine_daemon.worker.pages import keep_freed_pages
+from engine_daemon.worker.pages import in_huge_pages, keep_freed_pages
 from engine_daemon.worker.threads import sleep_when_idle
 from tests.bench.table import Row, render
 
@@ -23,6 +23,7 @@ def machine() -> str:
 
 def main() -> None:
     """Run what is asked for and print one table."""
+    in_huge_pages()
     parser = argparse.ArgumentParser(prog="tests.bench")
     parser.add_argument("names", nargs="*", choices=[*BENCHES, []], help="default: all")
     names = parser.parse_args().names or BENCHES

@@ -89,7 +89,7 @@ def test_what_a_desk_held_before_changes_nothing() -> None:
     row = torch.randn(1000) * 5
     desk = Desk(1000)
     desk.lay(torch.full((1000,), math.nan))
-    desk.shifted[:] = desk.weights[:] = math.nan
+    desk.weights[:] = math.nan
     assert RowDistribution(row, desk).figures == of(row)
 
 

@@ -7,7 +7,7 @@ parts and cache layers; no sessions.
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
@@ -57,19 +57,17 @@ class DirectStep:
         it `takes` and which have room."""
         turn = self._rotations.at(layers[0].length)
         embedding = self._parts.embedding
-        hidden = embedding[token_id : token_id + 1].float()
+        hidden = embedding[token_id : token_id + 1].to(torch.float32, copy=True)
         for (layer, qkv, gate_up), held in zip(self._layers, layers, strict=True):
             mixed = _attend(layer, qkv(hidden), turn, held)
-            hidden = torch.add(hidden, layer.out.compute(mixed), alpha=layer.out.shrink)
-            gate, up = gate_up(hidden).view(2, 1, -1).unbind(0)
+            hidden.add_(layer.out.compute(mixed), alpha=layer.out.shrink)
+            gate, up = gate_up(hidden).chunk(2, 1)
             made = layer.down.compute(functional.silu(gate).mul_(up))
-            hidden = torch.add(hidden, made, alpha=layer.down.shrink)
+            hidden.add_(made, alpha=layer.down.shrink)
         return self._last(hidden).to(embedding.dtype)
 
 
-def _attend(
-    layer: Layer, states: Tensor, turn: tuple[Tensor, Tensor], held: GrowingLayer
-) -> Tensor:
+def _attend(layer: Layer, states: Tensor, turn: "_Rotation", held: GrowingLayer) -> Tensor:
     """`[1, heads x size]`, from queries, keys and values side by side; the latter two go to
     `held`."""
     heads, groups, at = layer.heads, layer.groups, held.length
@@ -77,8 +75,8 @@ def _attend(
     turned = states.narrow(0, 0, heads + groups)
     if layer.head_norm is not None:
         turned = _rows_normed(turned, layer.head_norm)
-    swapped = torch.roll(turned, layer.size // 2, 1)
-    turned = torch.addcmul(turned * turn[0], swapped, turn[1])
+    swapped = torch.index_select(turned, 1, turn.others)
+    turned = torch.addcmul(turned * turn.cosines, swapped, turn.sines)
     keys, values = held.keys, held.values
     keys.select(2, at).copy_(turned.narrow(0, heads, groups))
     values.select(2, at).copy_(states.narrow(0, heads + groups, groups))
@@ -88,14 +86,16 @@ def _attend(
 
 
 def _normed(norm: Norm, product: Product) -> Callable[[Tensor], Tensor]:
-    """A product of a normed row. The sum of squares is taken as a number, not as a tensor."""
+    """A product of a normed row. What it is divided by is taken as a number, not as a tensor, so
+    that both factors are one operation."""
     weight, eps, size = norm.weight, norm.eps, norm.weight.numel()
     compute, shrink = product.compute, product.shrink
+    nothing = torch.zeros_like(weight)
 
     def made(row: Tensor) -> Tensor:
-        flat = row.view(-1)
-        scale = shrink / math.sqrt(flat.dot(flat).item() / size + eps)
-        return compute((row * scale).mul_(weight))
+        length = torch.linalg.vector_norm(row).item()
+        scale = shrink / math.sqrt(length * length / size + eps)
+        return compute(torch.addcmul(nothing, row, weight, value=scale))
 
     return made
 
@@ -105,17 +105,27 @@ def _rows_normed(rows: Tensor, norm: Norm) -> Tensor:
     return (rows * scale).mul_(norm.weight)
 
 
+class _Rotation(NamedTuple):
+    """Of one position. `others`: where the other of each pair of numbers is."""
+
+    cosines: Tensor
+    sines: Tensor
+    others: Tensor
+
+
 class _Rotations:
     """Rows of cosines and sines by position, the first half of the sines negated."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._blocks: dict[int, tuple[Tensor, Tensor]] = {}
+        size = parts.layers[0].size
+        self._others = torch.arange(size).roll(size // 2)
 
-    def at(self, position: int) -> tuple[Tensor, Tensor]:
+    def at(self, position: int) -> _Rotation:
         number, place = divmod(position, _BLOCK)
         cosines, sines = self._blocks.get(number) or self._made(number)
-        return cosines[place], sines[place]
+        return _Rotation(cosines[place], sines[place], self._others)
 
     def _made(self, number: int) -> tuple[Tensor, Tensor]:
         if len(self._blocks) == _MOST_BLOCKS:
