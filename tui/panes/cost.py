@@ -2,12 +2,15 @@
 
 Measured: each step with its cache, and forwards without cache where somebody measured them (×).
 Derived, and drawn as such: the curve between those, and the two parts of a cached step's cost.
-Steps right after a pause are marked and kept out of both. Redraws at most four times a second.
+Steps right after a pause are marked and kept out of both; so are steps far off from those around
+them, which the axis does not reach to. Redraws at most four times a second.
 Knows columns and a plot; no tokens.
 """
 
 import math
+import re
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import ClassVar, Final, Literal
 
 from rich.segment import Segment
@@ -19,7 +22,8 @@ from tui.keymap import Scope, bindings
 from tui.panes.base import Line, Pane, empty, spread
 from tui.text import SafeText, millis, width
 from tui.widgets.curve import Curve
-from tui.widgets.plot import DERIVED, DOT, MARK, PAUSED, STOP, Series, plot_lines
+from tui.widgets.plot import ABOVE, BELOW, DERIVED, DOT, MARK, PAUSED, STOP, Series, plot_lines
+from tui.widgets.sieve import Point, Sieve
 
 Mode = Literal["ms", "cached", "total", "rate"]
 _MODES: Final[dict[Mode, str]] = {
@@ -30,7 +34,10 @@ _MODES: Final[dict[Mode, str]] = {
 }
 _SLICE: Final = 5000
 """Steps taken in a drawing."""
-_MOST_STOPS: Final = 64
+_MOST_MARKS: Final = 64
+_SIGNS: Final = (MARK, PAUSED, STOP, ABOVE, BELOW)
+_FIGURE: Final = re.compile(f"(?:[0-9.]+ m?s)?{ABOVE}(?:[0-9.]+ m?s)?")
+"""A step that the axis does not reach to, with what it took."""
 _LOST: Final = int(Flag.LOST)
 _PREFILL: Final = int(Flag.PREFILL)
 _READ_MORE: Final = int(Flag.PREFILL | Flag.RESTORED)
@@ -62,6 +69,9 @@ class CostPane(Pane):
         self._of, self._taken, self._sum, self._prefill = self.view.path, 0, 0.0, None
         self._curve, self._so_far, self._fit = Curve(), Curve(), LineFit()
         self._pauses: list[tuple[float, float]] = []
+        self._sieve = Sieve()
+        self._far: list[tuple[float, float]] = []
+        self._far_seen, self._far_most = 0, 0.0
 
     def _take(self) -> None:
         """The steps since the last drawing, a slice of them at most."""
@@ -81,17 +91,26 @@ class CostPane(Pane):
         flags, spent, length = store.flags[step], store.total_ms[step], store.position[step]
         if flags & _LOST:
             return
-        self._sum += spent
-        self._so_far.add(length, self._sum)
-        if flags & _READ_MORE:
+        plain = not flags & (_READ_MORE | _AFTER_PAUSE)
+        if flags & _PREFILL and store.processed[step]:
             # A restored decode step is no prefill, and from a kept row nothing is read.
-            if flags & _PREFILL and store.processed[step]:
-                self._prefill = (store.processed[step], spent)
-        elif flags & _AFTER_PAUSE:
-            self._pauses = [*self._pauses[-63:], (length, spent)]
-        else:
-            self._curve.add(length, spent)
-            self._fit.add(length, spent)
+            self._prefill = (store.processed[step], spent)
+        elif flags & _AFTER_PAUSE and not flags & _READ_MORE:
+            self._pauses = [*self._pauses[1 - _MOST_MARKS :], (length, spent)]
+        for point in self._sieve.add(length, spent, plain=plain):
+            self._take_judged(point)
+
+    def _take_judged(self, point: Point) -> None:
+        """A step far off is told of beside the axis, and counts nowhere."""
+        if point.far:
+            self._far = [*self._far[1 - _MOST_MARKS :], (point.x, point.y)]
+            self._far_seen, self._far_most = self._far_seen + 1, max(self._far_most, point.y)
+            return
+        self._sum += point.y
+        self._so_far.add(point.x, self._sum)
+        if point.plain:
+            self._curve.add(point.x, point.y)
+            self._fit.add(point.x, point.y)
 
     def data_changed(self) -> None:
         """Nothing here depends on the cursor: draw again for new steps and points only."""
@@ -113,16 +132,27 @@ class CostPane(Pane):
         if not any(one.xs for one in series):
             words = SafeText("Steps after the first one are drawn here")
             return [*captions, *empty(words, columns, rows - len(captions), self.palette)]
-        low, high = 0.0, self._highest(series)
-        lines = plot_lines(series, columns, rows - len(captions), low=low, high=high)
+        high = self._highest(series)
+        above = self._above(high)
+        series = [_within(one, high) for one in series]
+        lines = plot_lines(series, columns, rows - len(captions), low=0.0, high=high, above=above)
         return [*captions, *(self._coloured(line) for line in lines)]
 
     def _highest(self, series: list[Series]) -> float:
-        """A little over all but the wildest hundredth; naive points are never cut off."""
-        marked = [y for one in series if one.marker == MARK for y in one.ys]
-        rest = sorted(y for one in series if one.marker in (DOT, PAUSED) for y in one.ys)
-        most = [rest[-1 - len(rest) // 100]] if rest else []
-        return max([*marked, *most], default=0.0) * 1.15 or 1.0
+        """A little over the ordinary steps and the naive points; one right after a pause counts
+        where there is nothing else."""
+        ruling = [y for one in series if one.marker in (DOT, MARK) for y in one.ys]
+        return max(ruling or [y for one in series for y in one.ys]) * 1.15 or 1.0
+
+    def _above(self, high: float) -> list[tuple[float, str]]:
+        """Steps that the axis does not reach to, and what they took."""
+        if self._mode in ("total", "rate"):
+            return []
+        slow = sorted([*self._all_far(), *(one for one in self._pauses if one[1] > high)])
+        return [(x, millis(y)) for x, y in slow]
+
+    def _all_far(self) -> list[tuple[float, float]]:
+        return [*self._far, *((one.x, one.y) for one in self._sieve.first() if one.far)]
 
     @property
     def _points(self) -> list[tuple[float, float]]:
@@ -131,16 +161,22 @@ class CostPane(Pane):
 
     def _series(self) -> list[Series]:
         curve = self._curve
+        first = [one for one in self._sieve.first() if not one.far]
         if self._mode == "total":
-            return [Series(self._so_far.xs(), self._so_far.ys())]
-        xs, ys = curve.xs(), curve.ys()
-        marks, points = self._pauses, self._points
+            sums = list(accumulate((one.y for one in first), initial=self._sum))[1:]
+            xs = [*self._so_far.xs(), *(one.x for one in first)]
+            return [Series(xs, [*self._so_far.ys(), *sums])]
+        plain = [one for one in first if one.plain]
+        xs = [*curve.xs(), *(one.x for one in plain)]
+        ys = [*curve.ys(), *(one.y for one in plain)]
+        marks, points, far = self._pauses, self._points, []
         derived = curve_between(points, 64)
         if self._mode == "cached":
             points, derived = [], []
         if self._mode == "rate":
             ys = [1000 / y if y else 0.0 for y in ys]
             marks = [(x, 1000 / y) for x, y in marks if y]
+            far = [(x, 1000 / y) for x, y in self._all_far()]
             points = [(x, 1000 / y) for x, y in points if y]
             derived = [(x, 1000 / y) for x, y in derived if y > 0]
         return [
@@ -148,6 +184,7 @@ class CostPane(Pane):
             _series(derived, DERIVED),
             _series(marks, PAUSED),
             Series(xs, ys),
+            _series(far, BELOW),
             _series(points, MARK),
             _series(self._stopped_at(), STOP),
         ]
@@ -157,7 +194,7 @@ class CostPane(Pane):
         still pending cost nothing yet: it is drawn at the step before it."""
         store = self.view.columns
         found: list[tuple[float, float]] = []
-        for step, _ in store.fired[-_MOST_STOPS:]:
+        for step, _ in store.fired[-_MOST_MARKS:]:
             at = min(step, len(store) - 1)
             spent = store.total_ms[at] if at > 0 else math.nan
             if not math.isnan(spent) and spent > 0:
@@ -174,7 +211,8 @@ class CostPane(Pane):
         if store.measuring:
             words = f"measuring, {store.measuring} to come"
         left = [Segment(words, palette.accent if store.measuring else palette.muted)]
-        legend = [] if self._mode == "total" else self._legend()
+        far = self._legend_of_far()
+        legend = [far] if self._mode == "total" else self._legend(far)
         if self._prefill is not None:
             read, spent = self._prefill
             legend.append([Segment(f"  prefill {read}: {millis(spent)}", palette.muted)])
@@ -183,13 +221,28 @@ class CostPane(Pane):
             legend.pop()
         return spread(left, [part for entry in legend for part in entry], columns, palette)
 
-    def _legend(self) -> list[Line]:
+    def _legend_of_far(self) -> Line:
+        """How many steps stand beside the plot, and what the longest took."""
+        first = [one.y for one in self._sieve.first() if one.far]
+        many = self._far_seen + len(first)
+        if not many:
+            return []
+        most = millis(max([self._far_most, *first]))
+        sign = BELOW if self._mode == "rate" else ABOVE
+        words = f"1 step far off: {most}" if many == 1 else f"{many} steps far off, up to {most}"
+        if self._mode == "total":
+            words += ", left out"
+        return [Segment(f"  {sign} ", self.palette.mark), Segment(words, self.palette.base)]
+
+    def _legend(self, far: Line) -> list[Line]:
         palette, store = self.palette, self.view.columns
         naive_session = store.limits is not None and store.limits.cache_mode == "none"
         entries: list[Line] = []
         if self._curve.seen:
             words = "measured, no cache" if naive_session else "measured"
             entries.append([Segment(f"{DOT} ", palette.plot), Segment(words, palette.base)])
+        if far:
+            entries.append(far)
         if store.naive and self._mode != "cached":
             entries.append([Segment(f"  {MARK} ", palette.mark), Segment("no cache", palette.base)])
             if len({length for length, _ in store.naive}) > 1:
@@ -212,7 +265,8 @@ class CostPane(Pane):
         if abs(slope) < _CLEARLY * error:
             constant, grows = self._fit.mean, "no growth to be told from the scatter"
         words = f"derived: constant {millis(max(constant, 0.0))}, {grows}"
-        over = f" (fit over {self._fit.seen} steps)"
+        without = f", no {ABOVE}" if self._far_seen else ""
+        over = f" (fit over {self._fit.seen} steps{without})"
         if width(words + over) <= columns:
             words += over
         return [Segment(words, self.palette.accent)] if width(words) <= columns else []
@@ -221,8 +275,10 @@ class CostPane(Pane):
         """Points in the plot's colour, axes quiet."""
         parts: Line = []
         run, style = "", self.palette.muted
-        for char in line:
-            wanted = self._style(char)
+        figures = [found.span() for found in _FIGURE.finditer(line)]
+        for place, char in enumerate(line):
+            beside = any(start <= place < end for start, end in figures)
+            wanted = self.palette.mark if beside else self._style(char)
             if wanted is not style and run:
                 parts.append(Segment(run, style))
                 run = ""
@@ -234,7 +290,7 @@ class CostPane(Pane):
             return self.palette.plot
         if char == DERIVED:
             return self.palette.accent
-        return self.palette.mark if char in (MARK, PAUSED, STOP) else self.palette.muted
+        return self.palette.mark if char in _SIGNS else self.palette.muted
 
     def action_mode(self) -> None:
         """What the plot shows: one step, all so far, or tokens a second."""
@@ -242,6 +298,14 @@ class CostPane(Pane):
         now = modes.index(self._mode) if self._mode in modes else 0
         self._mode = modes[(now + 1) % len(modes)]
         self.refresh_from()
+
+
+def _within(series: Series, high: float) -> Series:
+    """What of it the axis reaches to; a place where it stopped stays, at the top."""
+    points = zip(series.xs, series.ys, strict=True)
+    if series.marker == STOP:
+        return _series([(x, min(y, high)) for x, y in points], STOP)
+    return _series([(x, y) for x, y in points if y <= high], series.marker)
 
 
 def _series(points: Sequence[tuple[float, float]], marker: str) -> Series:

@@ -13,7 +13,7 @@ from textual.widgets import Static
 from tui.keymap import SCOPES, Action, Scope, in_scope, key_name
 from tui.restoring import KEPT, READ_AGAIN
 from tui.screens.dialog import Dialog
-from tui.widgets.plot import DOT, MARK, PAUSED, STOP
+from tui.widgets.plot import ABOVE, DOT, MARK, PAUSED, STOP
 
 _MARKS = (
     ("● chosen", "the token that was picked at this step"),
@@ -40,6 +40,11 @@ _MARKS = (
     (
         f"{PAUSED} after a pause",
         "a step right after a pause; slower for that alone, so kept apart",
+    ),
+    (
+        f"{ABOVE} far off",
+        "a step of more than four times those around it, say while the machine stood still: it"
+        " stands above the axis with its time, and counts in no fit and no sum",
     ),
     (f"{STOP} breakpoint", "a step where a condition was true"),
     (

@@ -12,6 +12,9 @@ MARK: Final = "×"
 STOP: Final = "◆"
 PAUSED: Final = "▴"
 DERIVED: Final = "~"
+ABOVE: Final = "↑"
+"""A point above what the axis reaches to; its figure stands beside it."""
+BELOW: Final = "↓"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +34,14 @@ def plot_lines(
     low: float,
     high: float,
     whole_x: bool = True,
+    above: Sequence[tuple[float, str]] = (),
 ) -> list[str]:
-    """`height` lines of `width` cells, without colour; empty when there is nothing to draw."""
-    points = [one for one in series if one.xs]
+    """`height` lines of `width` cells, without colour; empty when there is nothing to draw.
+
+    `above`: places of points that lie above `high`, with what is written beside their mark.
+    """
+    marks = Series([x for x, _ in above], [high] * len(above), ABOVE)
+    points = [one for one in (*series, marks) if one.xs]
     if not points or width < 16 or height < 4:
         return []
     import plotext  # 100 ms and a compiled kernel: only when a plot is drawn
@@ -55,10 +63,31 @@ def plot_lines(
     figure.ruler(1, 0).lim(low, high)
     ticks = _ticks(left, right, max(width // 16, 2), whole_x)
     figure.ruler(0, 0).ticks(ticks, [f"{tick:,.0f}".replace(",", " ") for tick in ticks])
-    marks = _ticks(low, high, max(height // 3, 2) + 1, False)
-    figure.ruler(1, 0).ticks(marks, [_label(mark, high) for mark in marks])
+    levels = _ticks(low, high, max(height // 3, 2) + 1, False)
+    figure.ruler(1, 0).ticks(levels, [_label(level, high) for level in levels])
     text: str = figure.build().string(colorless=True)
-    return text.rstrip("\n").split("\n")
+    lines = text.rstrip("\n").split("\n")
+    lines[0] = _labelled(lines[0], [((x - left) / (right - left), label) for x, label in above])
+    return lines
+
+
+def _labelled(line: str, above: Sequence[tuple[float, str]]) -> str:
+    """The top line with a label beside each mark that has room for it; `above` by share of x."""
+    places = [at for at, char in enumerate(line) if char == ABOVE]
+    if not places:
+        return line
+    first = max((at for at, char in enumerate(line[: places[0]]) if char != " "), default=-1) + 1
+    cells = list(line)
+    for share, label in above:
+        wanted = first + share * (len(line) - 1 - first)
+        at = min(places, key=lambda place: abs(place - wanted))
+        for start, gap in ((at + 1, (0, 1)), (at - len(label), (1, 0))):
+            end = start + len(label)
+            free = "".join(cells[max(start - gap[0], 0) : end + gap[1]]).strip() == ""
+            if free and first <= start and end <= len(cells):
+                cells[start:end] = label
+                break
+    return "".join(cells)
 
 
 def _thinned(series: Series, across: float, up: float) -> tuple[list[float], list[float]]:

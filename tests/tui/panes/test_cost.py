@@ -2,6 +2,7 @@
 
 from tests.tui.pilot import rows, screen
 from tests.tui.story import Story
+from tui.app import InspectApp
 from tui.panes.base import Pane
 
 
@@ -29,3 +30,50 @@ async def test_cost_changes_what_it_draws() -> None:
         assert "ms so far" in rows(app, "cost")[0]
         await pilot.press("M")
         assert "tokens a second" in rows(app, "cost")[0]
+
+
+def constant_of(line: str) -> float:
+    """The constant that a caption names."""
+    return float(line.split("constant")[1].split()[0])
+
+
+def plot_of(app: InspectApp) -> list[str]:
+    """The cost pane without its captions."""
+    return [line for line in rows(app, "cost")[1:] if not line.strip().startswith("derived")]
+
+
+async def test_a_step_during_which_the_machine_stood_still_rules_neither_axis_nor_fit() -> None:
+    plain = running()
+    stood = running()
+    stood.predict().pick(7, b" x", 0.5, total=40_000.0).tokens(*[(b" word", 0.5)] * 12)
+    async with screen(plain) as (_, app, _source):
+        constant = next(line for line in rows(app, "cost") if "derived" in line)
+    async with screen(stood) as (_, app, _source):
+        caption, fit, *plot = rows(app, "cost")
+        assert "↑ 1 step far off: 40.0 s" in caption
+        assert "fit over 41 steps, no ↑" in fit
+        assert abs(constant_of(fit) - constant_of(constant)) < 1
+        assert "↑40.0 s" in plot[0]
+        assert "•" in "".join(plot[:3])  # not flat on the ground
+        assert not any("000" in line for line in plot)
+
+
+async def test_one_of_the_first_steps_may_be_far_off() -> None:
+    story = Story().predict().stop().command("run_to", None).tokens(*[(b" word", 0.5)] * 3)
+    story.predict().pick(7, b" x", 0.5, total=40_000.0).tokens((b" word", 0.5), (b" word", 0.5))
+    async with screen(story) as (_, app, _source):
+        assert "↑ 1 step far off: 40.0 s" in rows(app, "cost")[0]
+        assert "40.0 s↑" in plot_of(app)[0] or "↑40.0 s" in plot_of(app)[0]
+        assert sum(line.count("•") for line in plot_of(app)) >= 3
+
+
+async def test_the_other_plots_say_what_they_leave_out() -> None:
+    story = running()
+    story.predict().pick(7, b" x", 0.5, total=40_000.0).tokens(*[(b" word", 0.5)] * 12)
+    async with screen(story) as (pilot, app, _source):
+        await pilot.press("shift+tab", "shift+tab", "M")
+        assert "↑ 1 step far off: 40.0 s, left out" in rows(app, "cost")[0]
+        assert "40 000" not in "\n".join(plot_of(app))
+        await pilot.press("M")
+        assert "↓ 1 step far off: 40.0 s" in rows(app, "cost")[0]
+        assert "↓" in "\n".join(plot_of(app))

@@ -1,0 +1,46 @@
+"""What is far off from what is around it."""
+
+from tui.widgets.sieve import FAR, LEAST, Sieve
+
+
+def far_off(ys: list[float]) -> list[int]:
+    """Places of the points that are judged far off in the end."""
+    sieve, judged = Sieve(), []
+    for x, y in enumerate(ys):
+        judged += sieve.add(x, y)
+    judged += sieve.first()
+    assert [one.x for one in judged] == list(range(len(ys)))
+    return [int(one.x) for one in judged if one.far]
+
+
+def test_one_far_above_the_others_is_told_wherever_it_is() -> None:
+    for place in range(40):
+        ys = [14.0 + k % 3 for k in range(40)]
+        ys[place] = 40_000.0
+        assert far_off(ys) == [place]
+
+
+def test_growth_is_ordinary() -> None:
+    assert far_off([10.0 + 0.5 * k for k in range(1000)]) == []
+
+
+def test_another_level_is_ordinary_after_a_while() -> None:
+    found = far_off([10.0] * 50 + [10.0 * FAR + 1] * 100)
+    assert found
+    assert found == list(range(50, 50 + len(found)))
+    assert len(found) < 40
+
+
+def test_two_points_are_too_few_to_tell() -> None:
+    assert far_off([10.0, 40_000.0]) == []
+    assert far_off([10.0, 11.0, 40_000.0]) == [2]
+
+
+def test_others_than_plain_ones_count_nowhere() -> None:
+    sieve = Sieve()
+    for x in range(LEAST):
+        sieve.add(x, 10.0)
+    (point,) = sieve.add(LEAST, 5000.0, plain=False)
+    assert not point.far
+    (point,) = sieve.add(LEAST + 1, 41.0)
+    assert point.far

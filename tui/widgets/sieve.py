@@ -1,0 +1,76 @@
+"""Tells numbers that are far above those around them: a step during which the machine stood still.
+
+Such a step says nothing of what a step costs, and one of them would rule an axis and a fit. Knows
+numbers only.
+"""
+
+from collections import deque
+from dataclasses import dataclass, replace
+from math import inf
+from statistics import median
+from typing import Final
+
+FAR: Final = 4.0
+"""Times the median of the steps around it, from which on a step is far off."""
+LEAST: Final = 8
+"""Steps that are judged together first: before them nothing says what is ordinary."""
+_FEWEST: Final = 3
+_AROUND: Final = 32
+"""Steps, far off or not, whose median counts: when the cost itself changes, it follows."""
+_REFRESH: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """`plain`: one of those that are compared; `far`: it is far above the plain ones around it."""
+
+    x: float
+    y: float
+    plain: bool
+    far: bool = False
+
+
+class Sieve:
+    """Points in order."""
+
+    def __init__(self) -> None:
+        self._first: list[Point] = []
+        self._around: deque[float] = deque(maxlen=_AROUND)
+        self._limit = inf
+        self._since = 0
+
+    def add(self, x: float, y: float, *, plain: bool = True) -> list[Point]:
+        """The points that are judged now: none, the first few together, or this one."""
+        if len(self._around) >= LEAST:
+            return [self._judge(Point(x, y, plain))]
+        self._first.append(Point(x, y, plain))
+        ys = self._ys()
+        if len(ys) < LEAST:
+            return []
+        judged = self.first()
+        self._first = []
+        self._around.extend(ys)
+        self._look()
+        return judged
+
+    def first(self) -> list[Point]:
+        """Those that are not judged for good yet, as they look so far."""
+        ys = self._ys()
+        limit = FAR * median(ys) if len(ys) >= _FEWEST else inf
+        return [replace(one, far=one.plain and one.y > limit) for one in self._first]
+
+    def _ys(self) -> list[float]:
+        return [one.y for one in self._first if one.plain]
+
+    def _judge(self, point: Point) -> Point:
+        if not point.plain:
+            return point
+        far = point.y > self._limit
+        self._around.append(point.y)
+        self._since += 1
+        if far or self._since >= _REFRESH:
+            self._look()
+        return replace(point, far=True) if far else point
+
+    def _look(self) -> None:
+        self._limit, self._since = FAR * median(self._around), 0
