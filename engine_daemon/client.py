@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from engine_daemon import __version__
-from engine_daemon.errors import Exit, InspectError
+from engine_daemon.errors import Exit, InspectError, not_sent
 from engine_daemon.following import Following
 from engine_daemon.following import Update as Update
 from engine_daemon.link import (
@@ -21,7 +21,6 @@ from engine_daemon.link import (
     check_message,
     default_who,
     exit_of,
-    not_sent,
 )
 from engine_daemon.lookup import endpoint_of, is_running, no_daemon, silent
 from engine_daemon.mending import LinkLost as LinkLost

@@ -59,3 +59,13 @@ class InspectError(Exception):
         """The one or two lines for stderr."""
         lines = f"{self.message}\n{self.hint}" if self.hint else self.message
         return _ENDLESS.sub(_cut, lines)
+
+
+def not_sent() -> InspectError:
+    """The error of a request that never left: there is no link to the daemon now."""
+    return InspectError(
+        "not sent: the daemon cannot be reached",
+        "Wait for the link, then try again",
+        exit_code=Exit.DAEMON,
+        code="not_sent",
+    )

@@ -16,7 +16,7 @@ import zmq
 import zmq.utils.monitor
 
 from engine_daemon.clock import boot_seconds
-from engine_daemon.errors import Exit, InspectError
+from engine_daemon.errors import Exit, InspectError, not_sent
 from engine_daemon.protocol import codec
 from engine_daemon.protocol import commands as cmd
 from engine_daemon.protocol.codec import WireError, decode_body, open_envelope, seal
@@ -203,16 +203,6 @@ def exit_of(code: str) -> Exit:
     )
     other = ("no_hello", "version", "damaged")
     return Exit.DAEMON if code in (*usual, *lasting, *other) else Exit.USAGE
-
-
-def not_sent() -> InspectError:
-    """The error of a request that never left."""
-    return InspectError(
-        "not sent: the daemon cannot be reached",
-        "Wait for the link, then try again",
-        exit_code=Exit.DAEMON,
-        code="not_sent",
-    )
 
 
 def unconfirmed(reason: str) -> InspectError:

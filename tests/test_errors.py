@@ -1,5 +1,7 @@
 """How an error reads."""
 
+from pathlib import Path
+
 from engine_daemon.errors import InspectError
 
 
@@ -18,3 +20,10 @@ def test_what_somebody_gave_does_not_fill_the_screen() -> None:
 def test_two_lines_at_most() -> None:
     assert InspectError("what happened").lines() == "what happened"
     assert InspectError("what happened", "what to do").lines() == "what happened\nwhat to do"
+
+
+def test_what_never_left_is_told_in_one_way() -> None:
+    root = Path(__file__).parents[1]
+    sources = [*root.glob("tui/**/*.py"), *root.glob("engine_daemon/**/*.py")]
+    saying = [path.name for path in sources if '"not sent: the daemon' in path.read_text()]
+    assert saying == ["errors.py"]

@@ -6,7 +6,7 @@ the source; no widgets.
 
 from typing import Final
 
-from engine_daemon.errors import InspectError
+from engine_daemon.errors import InspectError, not_sent
 from engine_daemon.protocol.codec import unpack_event
 from engine_daemon.protocol.commands import (
     AddCondition,
@@ -64,7 +64,7 @@ class Control:
         if self._observe:
             raise InspectError("this screen only observes", code="observer")
         if not self._view.link:
-            raise InspectError("not sent: the daemon cannot be reached", code="no_daemon")
+            raise not_sent()
 
     async def _send(self, do: AnyCommand, at: At | None = None) -> Reply:
         self._check()

@@ -97,6 +97,18 @@ def clip(text: SafeText, cells: int) -> SafeText:
     return SafeText(text[:kept] + ELLIPSIS)
 
 
+def wrap(text: SafeText, cells: int, rows: int) -> list[SafeText]:
+    """At most `rows` lines of `cells` cells, broken between words; the last one clipped."""
+    lines: list[str] = []
+    for word in text.split(" "):
+        longer = f"{lines[-1]} {word}" if lines else word
+        if lines and (cell_len(longer) <= cells or len(lines) == rows):
+            lines[-1] = longer
+        else:
+            lines.append(word)
+    return [clip(SafeText(line), cells) for line in lines]
+
+
 def fit(text: SafeText, cells: int, *, right: bool = False) -> SafeText:
     """Exactly `cells` cells: clipped or padded (`right`: on the left side)."""
     text = clip(text, cells)

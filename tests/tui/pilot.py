@@ -60,5 +60,6 @@ def keys(app: InspectApp) -> str:
 
 
 def said(app: InspectApp) -> str:
-    """Every message in the corner so far."""
-    return "\n".join(str(note.message) for note in app._notifications)
+    """What the last line says instead of the keys."""
+    assert not app._notifications
+    return app.main.query_one(KeysBar).told

@@ -6,8 +6,6 @@ A part of the main screen. Acting on a recorded step opens a branch there; readi
 from collections.abc import Coroutine
 from typing import Final
 
-from textual.screen import Screen
-
 from engine_daemon.errors import InspectError
 from engine_daemon.protocol.codec import unpack_event
 from engine_daemon.protocol.commands import Answer
@@ -16,6 +14,7 @@ from engine_daemon.protocol.reads import AskEncode, AskReroll, AskWhatIf
 from engine_daemon.protocol.values import PromptSpec, Sampler
 from tui.control import Control
 from tui.overlay import Overlay, reroll, what_if
+from tui.screens.telling import Telling
 from tui.source import EventSource
 from tui.view import View
 from tui.widgets.sampler_words import sampler_words
@@ -24,7 +23,7 @@ DRAWS: Final = 1000
 """How often `R` draws when no count is typed."""
 
 
-class BranchActions(Screen[None]):
+class BranchActions(Telling):
     """Actions of the main screen; what they need of it stands first."""
 
     view: View
@@ -39,10 +38,6 @@ class BranchActions(Screen[None]):
         raise NotImplementedError
 
     def _take_count(self) -> int:
-        raise NotImplementedError
-
-    def say(self, error: InspectError | str, *, calm: bool = False) -> None:
-        """A short message in the corner."""
         raise NotImplementedError
 
     def paint(self) -> None:

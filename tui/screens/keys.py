@@ -8,14 +8,17 @@ from typing import Final
 
 from rich.segment import Segment
 from textual.strip import Strip
+from textual.timer import Timer
 from textual.widget import Widget
 
 from tui.keymap import Action, Scope, in_scope, key_name
-from tui.text import SafeText, clip
+from tui.text import SafeText, wrap
 from tui.theming import Palette, palette
 
 _ALWAYS: Final[tuple[str, ...]] = ("main.help", "main.leave")
 """Those that stay whatever the room."""
+_MOST_ROWS: Final = 3
+"""Of what is said; on a low terminal fewer."""
 _NARROW: Final = 40
 """Cells below which only keys are shown, without what they do."""
 
@@ -30,6 +33,9 @@ class KeysBar(Widget):
         self._first = ("", "")
         self._without: frozenset[str] = frozenset()
         self._told = SafeText("")
+        self._calm = False
+        self._said: list[SafeText] = []
+        self._until: Timer | None = None
         self._colours: Palette | None = None
 
     def show(
@@ -52,11 +58,32 @@ class KeysBar(Widget):
         """What is said instead of the keys; empty: the keys are shown."""
         return self._told
 
-    def tell(self, words: SafeText) -> None:
-        """Say this instead of the keys; nothing: the keys again."""
-        if words != self._told:
-            self._told = words
+    def tell(self, words: SafeText, *, calm: bool = False, for_s: float | None = None) -> None:
+        """Say this instead of the keys, as long as it lasts; nothing: the keys again.
+
+        It takes as many rows as it needs; whatever is above makes room.
+        """
+        if self._until is not None:
+            self._until.stop()
+        self._until = self.set_timer(for_s, self._fall_silent) if words and for_s else None
+        if (words, calm) != (self._told, self._calm):
+            self._told, self._calm = words, calm
+            self._lay_out()
             self.refresh()
+
+    def _fall_silent(self) -> None:
+        self.tell(SafeText(""))
+
+    def _lay_out(self) -> None:
+        rows = min(_MOST_ROWS, max(self.screen.size.height // 3, 1))
+        self._said = wrap(self._told, max(self.size.width - 2, 1), rows) if self._told else []
+        height = max(len(self._said), 1)
+        if self.styles.height is None or self.styles.height.value != height:
+            self.styles.height = height
+
+    def on_resize(self) -> None:
+        """Other lines in another width."""
+        self._lay_out()
 
     def notify_style_update(self) -> None:
         """The theme changed."""
@@ -78,9 +105,11 @@ class KeysBar(Widget):
         """As many entries as fit whole; those for help and for leaving always."""
         self._colours = self._colours or palette(self.app.theme_variables)
         colours, columns = self._colours, self.size.width
-        if self._told:
-            told = [Segment(f" {clip(self._told, columns - 2)} ", colours.lit)]
-            return Strip(told).adjust_cell_length(columns, colours.bar)
+        if self._said:
+            style = colours.row_quiet if self._calm else colours.lit
+            line = self._said[y] if y < len(self._said) else ""
+            ground = style if len(self._said) > 1 else colours.bar
+            return Strip([Segment(f" {line} ", style)]).adjust_cell_length(columns, ground)
         actions = self._actions()
         entries = {action.id: self._entry(action, columns) for action in actions}
         always: list[str] = [name for name in _ALWAYS if name in entries]

@@ -4,7 +4,6 @@ Puts panes together and turns actions into intents; what an intent sends is in `
 """
 
 from collections.abc import Awaitable, Callable, Coroutine
-from time import monotonic
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from textual import events, on, work
@@ -29,7 +28,6 @@ from tui.screens.measuring import Measuring
 from tui.screens.people import People
 from tui.screens.status import StatusBar
 from tui.source import EventSource
-from tui.text import show_text
 from tui.theming import offered
 from tui.view import View
 
@@ -63,7 +61,6 @@ class MainScreen(BranchActions, BreakpointKeys, Measuring, People, Arranging):
         self.feed: Feed | None = None
         self.control: Control | None = None
         self.openings = Openings()
-        self._said: dict[str, float] = {}
 
     def compose(self) -> ComposeResult:
         """Status, panes, keys."""
@@ -119,20 +116,8 @@ class MainScreen(BranchActions, BreakpointKeys, Measuring, People, Arranging):
         except InspectError as error:
             if self.control is not None:
                 self.control.forget()
-            if not self.tell_refusal(error):
-                self.say(error)
+            self.say(error)
         self.paint()
-
-    def say(self, error: InspectError | str, *, calm: bool = False) -> None:
-        """A short message in the corner; one that is still there is not put there again."""
-        words = error if isinstance(error, str) else error.lines()
-        now = monotonic()
-        self._said = {one: until for one, until in self._said.items() if until > now}
-        if words in self._said:
-            return
-        self._said[words] = now + self.app.NOTIFICATION_TIMEOUT
-        text = "\n".join(show_text(line) for line in words.split("\n"))
-        self.app.notify(text, severity="information" if calm else "warning", markup=False)
 
     def _ready(self) -> Control | None:
         if self.control is None:

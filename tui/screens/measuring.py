@@ -5,22 +5,17 @@ A part of the main screen in a file of its own; what an intent sends is in `cont
 
 from typing import Any
 
-from textual.screen import Screen
-
-from engine_daemon.errors import InspectError
 from tui.control import Control
+from tui.screens.telling import Telling
 
 
-class Measuring(Screen[None]):
+class Measuring(Telling):
     """Actions of the main screen, which has the rest of these."""
 
     _do: Any
     """Sends an intent in a worker of the screen."""
 
     def _ready(self) -> Control | None:
-        raise NotImplementedError
-
-    def say(self, error: InspectError | str, *, calm: bool = False) -> None:
         raise NotImplementedError
 
     def _take_count(self) -> int:

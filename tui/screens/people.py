@@ -7,25 +7,22 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from textual import events
-from textual.screen import Screen
 
-from engine_daemon.errors import InspectError
 from engine_daemon.protocol.events import Noted, Stopped
 from engine_daemon.recording.known import FAULTS
 from tui.acts import who_text
 from tui.control import Control
 from tui.screens.keys import KeysBar
+from tui.screens.telling import Telling
 from tui.text import SafeText, clip, show_text
 from tui.view import View
 
-_IN_THE_LAST_LINE: Final = ("no_lease", "stale", "late", "busy", "observer")
-"""Refusals that are about others: said where the keys are, until the next key."""
 _NOTE_CELLS: Final = 60
 _BACK: Final = "engine back"
 _NO: Final = SafeText("no: the lease stays where it is")
 
 
-class People(Screen[None]):
+class People(Telling):
     """Actions of the main screen, which has the rest of these."""
 
     view: View
@@ -45,21 +42,6 @@ class People(Screen[None]):
     def _look(self, step: int) -> None:
         raise NotImplementedError
 
-    # The last line ------------------------------------------------------------------------------
-
-    def _tell(self, words: SafeText) -> None:
-        """Say it in the last line, until the next key."""
-        for bar in self.query(KeysBar):  # gone already while the screen is taken down
-            bar.tell(words)
-
-    def tell_refusal(self, error: InspectError) -> bool:
-        """Say a refusal that others are the cause of; False when it is another kind."""
-        if error.code not in _IN_THE_LAST_LINE:
-            return False
-        do = "L takes it" if error.code == "no_lease" else show_text(error.hint)
-        self._tell(SafeText(" · ".join(filter(None, (show_text(error.message), do)))))
-        return True
-
     def tell_news(self) -> None:
         """What came from others: the lease is lost. And why the session stands, if for an error."""
         self._tell_stop()
@@ -68,7 +50,7 @@ class People(Screen[None]):
             by = self.view.taken_by.pop(0)
             if self.control is not None:
                 self.control.forget()
-            self._tell(SafeText(f"{who_text(by)} took the lease of this session · L takes it back"))
+            self.tell(SafeText(f"{who_text(by)} took the lease of this session · L takes it back"))
 
     def _tell_stop(self) -> None:
         """The reason an error gives, each time one stops the session."""
@@ -80,7 +62,7 @@ class People(Screen[None]):
             return
         words = SafeText(f"{stop.reason.replace('_', ' ')}: {show_text(stop.message)}")
         self._told_loss = words if stop.reason == "engine_lost" else SafeText("")
-        self._tell(words)
+        self.tell(words)
 
     def _mend_loss(self) -> None:
         """A loss that is over is not said on: the engine is back, or the session went on."""
@@ -98,11 +80,11 @@ class People(Screen[None]):
     def tell_dropped(self, stood_s: float) -> None:
         """Keys came that are not acted on."""
         words = f"not sent: this screen stood still for {stood_s:.0f} s; press again what you want"
-        self._tell(SafeText(words))
+        self.tell(SafeText(words))
 
     def heard_key(self, event: events.Key) -> bool:
         """A key while something is said or asked in the last line; True when it is used up."""
-        self._tell(SafeText(""))
+        self.tell(SafeText(""))
         act, self._unless = self._unless, None
         if act is None:
             return False
@@ -111,7 +93,7 @@ class People(Screen[None]):
         if event.character == "y":
             act()
         else:
-            self._tell(_NO)
+            self.tell(_NO)
         return True
 
     # The lease ----------------------------------------------------------------------------------
@@ -122,7 +104,7 @@ class People(Screen[None]):
         if control is None:
             return
         if self.view.observing:
-            self._tell(SafeText("this screen only observes"))
+            self.tell(SafeText("this screen only observes"))
             return
         match self.view.lease:
             case "ours":
@@ -131,7 +113,7 @@ class People(Screen[None]):
                 info = self.view.info
                 holder = who_text(info.holder or "") if info is not None else SafeText("")
                 self._unless = lambda: self._do(control.lease("take", "the lease is yours"))
-                self._tell(SafeText(f"take the lease from {holder}? y takes it, other keys do not"))
+                self.tell(SafeText(f"take the lease from {holder}? y takes it, other keys do not"))
             case _:
                 self._do(control.lease("acquire", "the lease is yours"))
 
@@ -156,10 +138,10 @@ class People(Screen[None]):
         from tui.screens.note import NoteScreen
 
         if self.view.observing:
-            self._tell(SafeText("this screen only observes"))
+            self.tell(SafeText("this screen only observes"))
             return
         if self.view.session is None or self._ready() is None:
-            self._tell(SafeText("no session yet · ^n opens one"))
+            self.tell(SafeText("no session yet · ^n opens one"))
             return
         step, branch = self.view.at, self.view.columns.branch
         self.app.push_screen(NoteScreen(step), lambda text: self._noted(text, branch, step))
@@ -177,7 +159,7 @@ class People(Screen[None]):
         if notes:
             self.app.push_screen(NotesScreen(notes, self.view.columns.branch), self._jump)
         else:
-            self._tell(SafeText("no notes yet · m writes one"))
+            self.tell(SafeText("no notes yet · m writes one"))
 
     def _jump(self, note: Noted | None) -> None:
         """To its step, where that lies on the path that is shown."""
@@ -187,8 +169,8 @@ class People(Screen[None]):
         if columns.owner(columns.branch, note.step + 1) != note.branch and note.branch != (
             columns.branch
         ):
-            self._tell(SafeText(f"this note is on branch {note.branch} · B goes there"))
+            self.tell(SafeText(f"this note is on branch {note.branch} · B goes there"))
             return
         self._look(note.step)
         said = f"{who_text(note.who)}: {clip(show_text(note.text), _NOTE_CELLS)}"
-        self._tell(SafeText(said))
+        self.tell(SafeText(said))
