@@ -178,7 +178,7 @@ class DaemonClient(Following):
             assert link is not None
             reason = await link.lost(PING_S * MISSED_PINGS, PING_S)
             self._detach(reason)
-            self._put(LinkLost(reason))
+            self._put(LinkLost(reason, self._what_helps(reason)))
             epoch = self.welcome.ep
             if self._reconnect:
                 await self._attach_again()
@@ -190,6 +190,14 @@ class DaemonClient(Following):
                 return
             self._put(LinkUp(self.welcome.ep != epoch))
             self._put(cmd.StateMessage(state=self._state))
+
+    def _what_helps(self, reason: str) -> str:
+        """What a person does about a daemon on this machine that is gone, or silent."""
+        if self._paths.endpoint is not None or reason == FORGOTTEN:
+            return ""
+        if reason == SILENT:
+            return silent(self._paths).hint
+        return f"llm-inspect daemon start{name_option(self._paths.name)} brings it back"
 
     async def _attach_again(self) -> None:
         while True:

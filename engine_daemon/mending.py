@@ -13,9 +13,11 @@ from engine_daemon.errors import InspectError
 
 
 class LinkLost(msgspec.Struct, frozen=True):
-    """The daemon cannot be reached; what is on screen is what was known then."""
+    """The daemon cannot be reached; what is on screen is what was known then. `hint`: what brings
+    it back, where that is more than waiting."""
 
     reason: str
+    hint: str = ""
 
 
 class LinkUp(msgspec.Struct, frozen=True):
@@ -53,6 +55,6 @@ class Mender:
         except InspectError as error:
             if error.message != self._told:
                 self._told = error.message
-                tell(LinkLost(error.message))
+                tell(LinkLost(error.message, error.hint))
             raise
         self._told = ""

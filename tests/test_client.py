@@ -124,6 +124,36 @@ async def _look_on(client: DaemonClient) -> None:
         pass
 
 
+async def _loss(client: DaemonClient) -> LinkLost:
+    async for updates in client.updates():
+        for update in updates:
+            if isinstance(update, LinkLost):
+                return update
+    raise AssertionError("the link was never lost")
+
+
+async def test_a_screen_whose_daemon_is_gone_is_told_what_brings_it_back() -> None:
+    with running_daemon() as daemon:
+        async with DaemonClient(daemon.paths) as client:
+            daemon.kill()
+            loss = await asyncio.wait_for(_loss(client), PATIENCE_S)
+            assert loss.hint == "llm-inspect daemon start brings it back"
+
+
+async def test_a_screen_whose_daemon_is_halted_is_told_what_lets_it_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(client_module, "PING_S", 0.2)
+    with running_daemon() as daemon:
+        async with DaemonClient(daemon.paths) as client:
+            os.kill(daemon.pid, signal.SIGSTOP)
+            try:
+                loss = await asyncio.wait_for(_loss(client), PATIENCE_S)
+                assert f"kill -CONT {daemon.pid} lets it go on" in loss.hint
+            finally:
+                os.kill(daemon.pid, signal.SIGCONT)
+
+
 async def test_a_halted_daemon_reached_by_its_socket_is_not_said_to_be_gone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -130,8 +130,10 @@ class Feed:
                         self._view.taken_by.append(by)
                 case LinkLost():
                     self._view.link, self._view.link_text = False, update.reason
+                    self._view.link_hint = update.hint
                 case LinkUp():
                     self._view.link, self._view.link_text = True, ""
+                    self._view.link_hint = ""
                     self._gone.clear()
             began = await self._give_way(began)
 

@@ -45,7 +45,8 @@ class View:
     Attributes:
         session: whose columns these are; None before any is chosen.
         cursor: the step looked at; None follows the head.
-        link: False while the daemon cannot be reached; `link_text` says why.
+        link: False while the daemon cannot be reached; `link_text` says why, `link_hint` what
+            helps.
         holds: whether this viewer has the lease of a session; `taken_by`: who took one from it.
         observing: this viewer only watches.
         behind: how far this is behind the session.
@@ -60,7 +61,7 @@ class View:
         self.state: State | None = None
         self.cursor: int | None = None
         self.link = True
-        self.link_text = ""
+        self.link_text = self.link_hint = ""
         self.newer_daemon = False
         self.wanted: list[int] = []
         self.holds: Callable[[str | None], bool] = lambda session: False

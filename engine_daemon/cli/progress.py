@@ -12,25 +12,13 @@ from typing import Final
 
 from engine_daemon.cli.output import safe, write_error
 from engine_daemon.protocol.state import EngineState, State
+from engine_daemon.stages import stage_text
 
 _BAR_CELLS: Final = 24
 _PARTS: Final = " ▏▎▍▌▋▊▉█"
 _REDRAW_S: Final = 0.1
 _TICK_S: Final = 0.2
 """The time goes on showing that something happens while nothing is told."""
-_STAGES: Final = {
-    "": "starting",
-    "import": "importing the engine",
-    "look up": "looking it up",
-    "download": "downloading the model",
-    "convert": "converting the model (once)",
-    "ranks": "bringing the ranks together",
-    "load": "loading the weights",
-    "verify": "hashing the weights files",
-    "checksum": "summing the weights",
-    "pack": "laying out the weights",
-    "warm up": "warming up",
-}
 
 
 class LoadProgress:
@@ -95,15 +83,7 @@ class LoadProgress:
     def _stage_text(self, engine: EngineState) -> str:
         named = engine.model_name and engine.backend != "scripted"
         name = f"{safe(engine.model_name)}: " if named else ""
-        return name + stage_text(engine.stage)
-
-
-def stage_text(stage: str) -> str:
-    """A stage of loading in words; `load 2/4` is the second file of four."""
-    word, _, file = stage.partition(" ")
-    if word == "load" and file:
-        return f"{_STAGES[word]}, file {safe(file)}"
-    return _STAGES.get(stage, safe(stage))
+        return name + safe(stage_text(engine.stage))
 
 
 def _amount(engine: EngineState) -> str:

@@ -242,3 +242,16 @@ def test_a_key_and_what_is_typed_for_its_dialog_may_come_together(place: Place) 
         screen.until(lambda picture: "BREAKPOINTS" not in picture)
         screen.press("b")
         screen.until("1  step=3")
+
+
+def test_a_screen_outlives_its_daemon_and_names_what_brings_it_back(place: Place) -> None:
+    with place.terminal(*SCRIPTED, "Hello pods are") as screen:
+        screen.until("step 0 pending")
+        place.run("daemon", "stop", "--yes")
+        screen.until("llm-inspect daemon start brings it back")
+        screen.press("s")
+        screen.until("not sent")
+        place.run("daemon", "start", *SCRIPTED)
+        screen.until(lambda picture: "LINK LOST" not in picture and "step 0 pending" in picture)
+        screen.press("s")
+        screen.until("step 1 pending")

@@ -193,7 +193,7 @@ class FakeSource:
 
     def lose_link(self) -> None:
         """The daemon is away."""
-        self.tell(LinkLost("no answer for 6 s"))
+        self.tell(LinkLost("the daemon is gone", "llm-inspect daemon start brings it back"))
 
     async def updates(self) -> AsyncIterator[list[Update]]:
         while True:

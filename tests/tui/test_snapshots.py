@@ -116,7 +116,7 @@ def test_states(snap_compare: Compare, name: str) -> None:
     known = state()
     match name:
         case "loading":
-            first = state(word="loading", stage="weights", done=134_000_000, total=269_000_000)
+            first = state(word="loading", stage="load", done=134_000_000, total=269_000_000)
         case "dead":
             first = state(word="dead", message="no such model: x", hint="llm-inspect models list")
         case "stuck":

@@ -24,7 +24,7 @@ from tui.widgets.sampler_form import SamplerForm
 from tui.widgets.toggle import Toggle
 from tui.widgets.typed_ahead import TypedAhead
 
-_KEYS = "enter: new line · ctrl+s opens"
+_KEYS = "enter: new line · tab: next field · ctrl+s opens"
 CountTokens = Callable[[PromptSpec], Awaitable[int]]
 
 
@@ -33,8 +33,6 @@ class PromptScreen(TypedAhead, Dialog[Open | None]):
 
     BINDINGS = bindings("prompt")
     LINE = "#prompt-text"
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide")]  # noqa: RUF012  Textual declares it
-    """Narrow: no room for hints beside the fields."""
 
     def __init__(self, template: Open, count_tokens: CountTokens) -> None:
         super().__init__()
@@ -54,7 +52,7 @@ class PromptScreen(TypedAhead, Dialog[Open | None]):
             area.border_title = "prompt"
             area.border_subtitle = _KEYS
             yield area
-            hint = SafeText("wrap it as a user's message, as the model was taught")
+            hint = SafeText("wrap it as a user's message")
             yield Toggle(SafeText("chat template"), hint, prompt.template, "template")
             system = SafeTextArea(
                 (prompt.system or b"").decode("utf-8", "surrogateescape"),

@@ -10,6 +10,7 @@ from rich.segment import Segment
 
 from engine_daemon.protocol.events import Stopped
 from engine_daemon.protocol.state import EngineState
+from engine_daemon.stages import stage_text
 from tui.panes.base import Line, Pane, spread
 from tui.playing import Elapsed
 from tui.screens.replay_status import replay_right, replay_state
@@ -17,6 +18,7 @@ from tui.text import SafeText, clip, show_text, size, width
 from tui.view import View
 
 _TRACK = 20
+_LEAST_TRACK = 6
 _LONGEST_WHY = 40
 _LONGEST_WHO = 20
 _LEASE, _PEOPLE, _ALL = 1, 2, 3
@@ -74,8 +76,7 @@ class StatusBar(Pane):
     def _trouble(self, columns: int) -> Line | None:
         palette, engine = self.palette, self.view.engine
         if not self.view.link:
-            words = f" {show_text(self.view.link_text)} · reconnecting; keys are not sent meanwhile"
-            return self._alarm("LINK LOST", words, columns)
+            return self._link_lost(columns)
         if engine is None:
             return [Segment(" llm-inspect ", palette.badge), Segment(" attaching …", palette.muted)]
         if engine.word == "dead":
@@ -89,6 +90,17 @@ class StatusBar(Pane):
             return self._loading(engine, columns)
         return None
 
+    def _link_lost(self, columns: int) -> Line:
+        """Why, and what brings it back; then what else there is room for."""
+        badge, view = "LINK LOST", self.view
+        parts = [view.link_text, view.link_hint, "trying again", "keys are not sent meanwhile"]
+        words = " " + show_text(parts[0])
+        for part in filter(None, parts[1:]):
+            longer = f"{words} · {show_text(part)}"
+            if part == view.link_hint or width(longer) + len(badge) + 2 <= columns:
+                words = longer
+        return self._alarm(badge, words, columns)
+
     def _alarm(self, badge: str, words: str, columns: int) -> Line:
         head = f" {badge} "
         return [
@@ -99,24 +111,33 @@ class StatusBar(Pane):
     def _loading(self, engine: EngineState, columns: int) -> Line:
         palette = self.palette
         name = show_text(engine.model_name) if engine.model_name else SafeText("the model")
-        stage = show_text(engine.stage) if engine.stage else SafeText(engine.word)
+        stage = show_text(stage_text(engine.stage))
         line = [
             Segment(" llm-inspect ", palette.badge),
             Segment(f" {clip(name, 28)} ", palette.title),
             Segment(f" {stage} ", palette.accent),
         ]
+        amount: Line = []
         if engine.total:
-            share = min(engine.done / engine.total, 1.0)
-            line += [
-                Segment("━" * round(share * _TRACK), palette.plot),
-                Segment("─" * (_TRACK - round(share * _TRACK)), palette.muted),
-                Segment(f" {size(engine.done)} of {size(engine.total)}", palette.muted),
-            ]
+            amount = [Segment(f" {size(engine.done)} of {size(engine.total)}", palette.muted)]
         elif engine.done:
-            line.append(Segment(size(engine.done), palette.muted))
-        if sum(width(part.text) for part in line) > columns:
+            amount = [Segment(size(engine.done), palette.muted)]
+        if sum(width(part.text) for part in (*line, *amount)) + _TRACK > columns:
             line = line[1:]
-        return line
+        if engine.total:
+            room = columns - sum(width(part.text) for part in (*line, *amount))
+            line += self._track(min(engine.done / engine.total, 1.0), min(room, _TRACK))
+        return [*line, *amount]
+
+    def _track(self, share: float, cells: int) -> Line:
+        """A bar that is filled to this share; none where it would say little."""
+        if cells < _LEAST_TRACK:
+            return []
+        full = round(share * cells)
+        return [
+            Segment("━" * full, self.palette.plot),
+            Segment("─" * (cells - full), self.palette.muted),
+        ]
 
     def _model(self, with_model: bool) -> Line:
         palette, engine = self.palette, self.view.engine

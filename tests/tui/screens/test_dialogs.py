@@ -19,11 +19,13 @@ from engine_daemon.protocol.values import Sampler
 from tests.tui.pilot import rows, said, screen, until
 from tests.tui.source import FakeSource
 from tests.tui.story import SESSION, paused, state
+from tui.app import InspectApp
 from tui.keymap import ACTIONS
 from tui.screens.help import HelpScreen
 from tui.screens.prompt import PromptScreen
 from tui.screens.sampler import SamplerScreen
 from tui.screens.sessions import SessionsScreen
+from tui.widgets.sampler_form import FIELDS
 from tui.widgets.toggle import Toggle
 
 
@@ -54,7 +56,7 @@ async def test_new_prompt_says_what_enter_does(size: tuple[int, int]) -> None:
         area = app.screen.query_one("#prompt-text", TextArea)
         await until(pilot, lambda: area.region.height > 2)
         bottom = area.render_lines(Region(0, area.region.height - 1, area.region.width, 1))
-        assert "enter: new line · ctrl+s opens" in bottom[0].text
+        assert "enter: new line · tab: next field · ctrl+s opens" in bottom[0].text
         assert app.screen.region.contains_region(area.region)
 
 
@@ -148,7 +150,7 @@ async def test_what_was_wrong_goes_when_it_is_right_and_temperature_0_is_greedy(
 
 
 async def test_a_narrow_new_prompt_cuts_no_words() -> None:
-    for size, hints in (((80, 24), False), ((120, 40), True)):
+    for size, hints in (((70, 24), False), ((80, 24), True), ((120, 40), True)):
         async with screen(size=size) as (pilot, app, _source):
             await pilot.press("ctrl+n")
             await until(pilot, partial(lambda on: isinstance(on.screen, PromptScreen), app))
@@ -278,3 +280,46 @@ async def test_a_dialog_is_answered_once() -> None:
         await until(pilot, lambda: app.screen is app.main)
         await pilot.pause()
         assert app.is_running
+
+
+def picture(app: InspectApp) -> str:
+    """All that is on screen, as text."""
+    strips = app.screen._compositor.render_strips()
+    return "\n".join("".join(part.text for part in strip) for strip in strips)
+
+
+@pytest.mark.parametrize("template", [False, True])
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_the_new_prompt_form_is_whole(size: tuple[int, int], template: bool) -> None:
+    async with screen(size=size) as (pilot, app, _source):
+        await pilot.press("ctrl+n", *(("tab", "space") if template else ()))
+        await until(pilot, lambda: "8 tokens" in picture(app))
+        shown = picture(app)
+        for field in FIELDS:
+            hint = field.hint if field.name != "seed" else "empty = random"
+            assert f"{field.label} " in shown
+            assert hint in shown, field.name
+        for words in (
+            "NEW PROMPT",
+            "wrap it as a user's message",
+            "always the most probable token",
+            "enter: new line · tab: next field · ctrl+s opens",
+            "^s open  esc cancel",
+        ):
+            assert words in shown
+        assert ("system message, with the template" in shown) == template
+
+
+@pytest.mark.parametrize("key", ["ctrl+n", "p", "b", "t", "m", "B", "i"])
+async def test_every_field_of_a_dialog_can_be_seen_on_a_tiny_terminal(key: str) -> None:
+    async with screen(size=(20, 5)) as (pilot, app, _source):
+        await pilot.press(key)
+        await pilot.pause()
+        fields = [one for one in app.screen.focus_chain if one.region]
+        assert fields
+        for _ in fields:
+            await pilot.pause()
+            focused = app.screen.focused
+            assert focused is not None
+            assert app.screen.region.overlaps(focused.region)
+            await pilot.press("tab")

@@ -273,7 +273,7 @@ async def test_no_session_is_an_empty_state() -> None:
 @pytest.mark.parametrize(
     ("engine", "words"),
     [
-        ({"word": "loading", "stage": "weights", "done": 1 << 27, "total": 1 << 28, "model": None},
+        ({"word": "loading", "stage": "load", "done": 1 << 27, "total": 1 << 28, "model": None},
          ("weights", "128.0 MiB of 256.0 MiB")),
         ({"word": "dead", "message": "no such model: x", "hint": "llm-inspect models list"},
          ("ENGINE DEAD", "no such model: x · llm-inspect models list")),
@@ -286,6 +286,29 @@ async def test_status_of_the_engine(engine: dict[str, object], words: tuple[str,
         line = rows(app, "status")[0]
         for word in words:
             assert word in line
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24)])
+async def test_loading_is_told_in_words_and_bytes(size: tuple[int, int]) -> None:
+    first = state(word="loading", stage="load 2/4", done=134_000_000, total=269_000_000)
+    async with screen(source=FakeSource(paused(), first=first), size=size) as (_, app, _source):
+        line = rows(app, "status")[0]
+        assert "loading the weights, file 2/4" in line
+        assert "127.8 MiB of 256.5 MiB" in line
+        assert "━" in line or size[0] == 80
+
+
+@pytest.mark.parametrize(
+    ("size", "rest"), [((120, 40), "trying again"), ((80, 24), "brings it back")]
+)
+async def test_a_lost_link_names_what_brings_it_back(size: tuple[int, int], rest: str) -> None:
+    async with screen(size=size) as (pilot, app, source):
+        source.lose_link()
+        await until(pilot, lambda: not app.view.link)
+        line = rows(app, "status")[0]
+        assert "LINK LOST  the daemon is gone · llm-inspect daemon start brings it back" in line
+        assert rest in line
+        assert "…" not in line
 
 
 async def test_ended_shows_the_eos_step_and_goes_on() -> None:
