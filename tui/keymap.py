@@ -83,8 +83,8 @@ ACTIONS: Final[tuple[Action, ...]] = (
         ("r",),
         "resample",
         "At the pending step: draw by another random number and append what was drawn. At a step"
-        " behind the head: the same, on a branch of its own. Greedy would pick the same token again:"
-        " p sets a sampler that draws",
+        " behind the head: the same, on a branch of its own. Greedy would pick the same token: p"
+        " sets a sampler that draws",
     ),
     Action("force_text", ("i",), "type", "Type a text; its tokens are forced one after the other"),
     Action("previous_branch", ("left_square_bracket",), "branch back", "To the branch before"),
