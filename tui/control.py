@@ -59,7 +59,7 @@ class Control:
         place = self._view.columns.place
         return At(branch=place.branch, step=place.step)
 
-    def _check(self) -> None:
+    def check_link(self) -> None:
         """Raise InspectError where nothing can be sent."""
         if self._observe:
             raise InspectError("this screen only observes", code="observer")
@@ -67,7 +67,7 @@ class Control:
             raise not_sent()
 
     async def _send(self, do: AnyCommand, at: At | None = None) -> Reply:
-        self._check()
+        self.check_link()
         return await self._source.command(do, session=self._view.session, at=at)
 
     def _need_session(self) -> None:
@@ -164,6 +164,11 @@ class Control:
             raise InspectError("a step is under way")
         return self._view.recorded_step
 
+    def check_standing(self) -> None:
+        """Raise InspectError where nothing can be done at the step under the cursor."""
+        self.check_link()
+        self._need_standing()
+
     async def force(self, token_id: int) -> None:
         """Append this id at the step under the cursor; a recorded one opens a branch."""
         step = self._need_standing()
@@ -198,7 +203,7 @@ class Control:
 
     async def check_weights(self) -> str:
         """Have the parameters in memory summed; what to say when that has begun."""
-        self._check()
+        self.check_link()
         await self._source.command(CheckWeights())
         return "the weights in memory are summed; CACHE says what came of it"
 
@@ -208,7 +213,7 @@ class Control:
 
     async def end_engine(self) -> None:
         """End the worker, whatever it is at."""
-        self._check()
+        self.check_link()
         await self._source.command(KillEngine())
 
     async def set_sampler(self, sampler: Sampler) -> None:
@@ -242,7 +247,7 @@ class Control:
 
     async def open(self, command: Open) -> str:
         """Open a session and give its name."""
-        self._check()
+        self.check_link()
         reply = await self._source.command(command)
         if reply.session is None:
             raise InspectError("the daemon opened no session", code="no_session")
@@ -253,7 +258,7 @@ class Control:
         session = self._view.session
         if session is None:
             raise InspectError("no session yet", "ctrl+n opens one")
-        self._check()
+        self.check_link()
         self._owed = 0
         await self._source.lease(do, session)
         return words
@@ -270,5 +275,5 @@ class Control:
 
     async def close(self, session: str) -> None:
         """Close a session; its recording stays."""
-        self._check()
+        self.check_link()
         await self._source.command(Close(), session=session)

@@ -4,7 +4,7 @@ A part of the main screen. Acting on a recorded step opens a branch there; readi
 """
 
 from collections.abc import Coroutine
-from typing import Final
+from typing import Final, Literal
 
 from engine_daemon.errors import InspectError
 from engine_daemon.protocol.codec import unpack_event
@@ -34,6 +34,9 @@ class BranchActions(Telling):
     def _ready(self) -> Control | None:
         raise NotImplementedError
 
+    def _ready_to(self, what: Literal["send", "act"]) -> Control | None:
+        raise NotImplementedError
+
     def _do(self, intent: Coroutine[object, object, object]) -> object:
         raise NotImplementedError
 
@@ -55,7 +58,7 @@ class BranchActions(Telling):
         """Other settings from the pending step on."""
         from tui.screens.sampler import SamplerScreen
 
-        if self._ready():
+        if self._ready_to("act"):
             self.app.push_screen(SamplerScreen(self.view.columns.sampler), self._sampled)
 
     def _sampled(self, sampler: Sampler | None) -> None:
@@ -102,7 +105,7 @@ class BranchActions(Telling):
 
         step = self.view.recorded_step
         where = "at the pending step" if step is None else f"on a branch at step {step}"
-        if self._ready():
+        if self._ready_to("act"):
             self.app.push_screen(ForceTextScreen(where), self._typed)
 
     def _typed(self, text: str | None) -> None:

@@ -4,7 +4,7 @@ Puts panes together and turns actions into intents; what an intent sends is in `
 """
 
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from textual import events, on, work
 from textual.app import ComposeResult
@@ -29,15 +29,12 @@ from tui.screens.people import People
 from tui.screens.status import StatusBar
 from tui.source import EventSource
 from tui.theming import offered
+from tui.usable import COMMANDING, refused
 from tui.view import View
 
 if TYPE_CHECKING:  # dialogs are imported when they are opened: a quarter of the start otherwise
     from tui.screens.sessions import Chosen
 
-_FORCING: Final = ("main.choose", "next.force")
-"""What enter does, while something can be forced."""
-_COMMANDING: Final = ("main.run_or_pause", "main.new_prompt", "main.sampler", "main.breakpoints")
-"""What an observer cannot do. (`s` moves its cursor.)"""
 _MOST_STEPS: Final = 99_999
 
 
@@ -124,6 +121,18 @@ class MainScreen(BranchActions, BreakpointKeys, Measuring, People, Arranging):
             self.say("not attached yet")
         return self.control
 
+    def _ready_to(self, what: Literal["send", "act"]) -> Control | None:
+        """The control, where what a dialog is to ask for would not only be refused: said before
+        anybody fills it in."""
+        control = self._ready()
+        try:
+            if control is not None:
+                control.check_link() if what == "send" else control.check_standing()
+        except InspectError as error:
+            self.say(error)
+            return None
+        return control
+
     # Counts -----------------------------------------------------------------------------------
 
     def take_key(self, event: events.Key) -> None:
@@ -156,12 +165,11 @@ class MainScreen(BranchActions, BreakpointKeys, Measuring, People, Arranging):
     @property
     def unusable(self) -> frozenset[str]:
         """Actions that this kind of screen refuses, by id."""
-        return frozenset()
+        return COMMANDING if self._observe else frozenset()
 
     def without(self) -> frozenset[str]:
         """Actions that would only be refused now, by id."""
-        forcing = () if self.view.forcible and not self._observe else _FORCING
-        return frozenset((*forcing, *(_COMMANDING if self._observe else ())))
+        return refused(self.view)
 
     def _take_count(self) -> int:
         count = int(self._count or 1)
@@ -272,7 +280,7 @@ class MainScreen(BranchActions, BreakpointKeys, Measuring, People, Arranging):
         """Open a session on what is typed."""
         from tui.screens.prompt import PromptScreen
 
-        if control := self._ready():
+        if control := self._ready_to("send"):
             screen = PromptScreen(self.openings.next(self.view), control.count_tokens)
             self.app.push_screen(screen, self._opened)
 

@@ -151,7 +151,7 @@ async def test_keys_help_and_palette_are_the_replays(tmp_path: Path) -> None:
         await pilot.press("question_mark")
         shown = "\n".join(str(one.render()) for one in app.screen.query("Static"))
         assert shown.index("In a replay") < shown.index("Everywhere")
-        assert "not here: Draw the token of the step again" in shown
+        assert "not here: At the pending step: draw by another random number" in shown
         assert "Run the session, or pause it" not in shown
         await pilot.press("escape")
         names = [action for _, action, _ in ActionProvider(app.screen)._entries()]
