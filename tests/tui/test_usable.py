@@ -38,7 +38,7 @@ async def test_a_closed_session_offers_what_can_still_be_done() -> None:
         for key in ("space", "s", "p", "i"):
             await pilot.press(key)
             await until(pilot, lambda: "this session is closed" in said(app))
-            await pilot.press("S")
+            await pilot.press("G")
         assert app.screen is app.main
         assert source.sent == []
 
