@@ -4,9 +4,10 @@ import pytest
 
 from engine_daemon.protocol.events import Closed
 from engine_daemon.protocol.state import State
-from tests.tui.pilot import keys, said, screen, until
+from tests.tui.pilot import Screen, keys, said, screen, until
 from tests.tui.source import FakeSource
 from tests.tui.story import Story, paused, state
+from tui.app import InspectApp
 from tui.keymap import ACTIONS
 from tui.usable import COMMANDING
 
@@ -19,6 +20,11 @@ def offered(line: str) -> set[str]:
     return {label for label in known if f" {label}" in line}
 
 
+async def offers(pilot: Screen, app: InspectApp, labels: set[str]) -> None:
+    """Wait until the last line offers just these."""
+    await until(pilot, lambda: offered(keys(app)) == labels)
+
+
 def closed() -> Story:
     story = paused()
     story.add(Closed(t_ns=1, wall_ns=1, count=len(story.log), by="ann@box"))
@@ -26,15 +32,15 @@ def closed() -> Story:
 
 
 async def test_a_paused_session_takes_everything() -> None:
-    async with screen(size=WIDE) as (_, app, _source):
-        assert offered(keys(app)) == {
-            "pause/run", "step", "choose", "sampler", "breakpoint", "new prompt"
-        }  # fmt: skip
+    async with screen(size=WIDE) as (pilot, app, _source):
+        await offers(
+            pilot, app, {"pause/run", "step", "choose", "sampler", "breakpoint", "new prompt"}
+        )
 
 
 async def test_a_closed_session_offers_what_can_still_be_done() -> None:
     async with screen(closed(), size=WIDE) as (pilot, app, source):
-        assert offered(keys(app)) == {"new prompt"}
+        await offers(pilot, app, {"new prompt"})
         for key in ("space", "s", "p", "i"):
             await pilot.press(key)
             await until(pilot, lambda: "this session is closed" in said(app))
@@ -45,11 +51,11 @@ async def test_a_closed_session_offers_what_can_still_be_done() -> None:
 
 async def test_an_observer_is_offered_looking_only() -> None:
     async with screen(observe=True, size=WIDE) as (pilot, app, source):
-        assert offered(keys(app)) == set()
+        await offers(pilot, app, set())
         await pilot.press("S")
-        assert offered(keys(app)) == {"step"}  # on, to the head
+        await offers(pilot, app, {"step"})  # on, to the head
         await pilot.press("s")
-        assert offered(keys(app)) == set()
+        await offers(pilot, app, set())
         for key in ("ctrl+n", "p", "i"):
             await pilot.press(key)
             await until(pilot, lambda: "only observes" in said(app))
@@ -60,7 +66,7 @@ async def test_an_observer_is_offered_looking_only() -> None:
 async def test_running_offers_no_step() -> None:
     story = Story().predict().stop().command("run_to", None).tokens((b" a", 0.5), (b" b", 0.5))
     async with screen(story, size=WIDE) as (pilot, app, _source):
-        assert offered(keys(app)) == {"pause/run", "breakpoint", "new prompt"}
+        await offers(pilot, app, {"pause/run", "breakpoint", "new prompt"})
         await pilot.press("p")
         await until(pilot, lambda: "it is running" in said(app))
         assert app.screen is app.main
@@ -70,15 +76,15 @@ async def test_a_lost_link_offers_looking_only() -> None:
     async with screen(size=WIDE) as (pilot, app, source):
         source.lose_link()
         await until(pilot, lambda: not app.view.link)
-        assert offered(keys(app)) == set()
+        await offers(pilot, app, set())
         assert "back" in keys(app)
 
 
 @pytest.mark.parametrize("word", ["loading", "dead"])
 async def test_without_an_engine_nothing_is_run(word: str) -> None:
     source = FakeSource(paused(), state(word=word, message="it died"))
-    async with screen(source=source, size=WIDE) as (_, app, _source):
-        assert offered(keys(app)) == {"breakpoint", "new prompt"}
+    async with screen(source=source, size=WIDE) as (pilot, app, _source):
+        await offers(pilot, app, {"breakpoint", "new prompt"})
 
 
 async def test_without_a_session_one_is_opened() -> None:
@@ -87,7 +93,7 @@ async def test_without_a_session_one_is_opened() -> None:
     async with screen(source=source, ready=False, size=WIDE) as (pilot, app, _source):
         await until(pilot, lambda: app.main.feed is not None)
         app.main.paint()
-        assert offered(keys(app)) == {"new prompt"}
+        await offers(pilot, app, {"new prompt"})
         assert "back" not in keys(app)
 
 
