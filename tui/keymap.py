@@ -89,7 +89,12 @@ ACTIONS: Final[tuple[Action, ...]] = (
     Action("force_text", ("i",), "type", "Type a text; its tokens are forced one after the other"),
     Action("previous_branch", ("left_square_bracket",), "branch back", "To the branch before"),
     Action("next_branch", ("right_square_bracket",), "branch on", "To the next branch"),
-    Action("branches", ("B",), "branches", "The table of branches"),
+    Action(
+        "branches",
+        ("B",),
+        "branches",
+        "The branches: what each says, how probable it is, and where two differ",
+    ),
     Action("what_if", ("w",), "what if", "The step under another sampler, without using it"),
     Action("reroll", ("R",), "re-roll", "Draw the step 1000 times (50R: 50) and count; no effect"),
     Action(

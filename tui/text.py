@@ -5,6 +5,7 @@ Knows Unicode and cell widths; nothing of tokens' meaning, colours or widgets.
 """
 
 import re
+from collections.abc import Iterator
 from typing import Final, NewType
 
 from rich.cells import cell_len, get_character_cell_size
@@ -100,13 +101,37 @@ def clip(text: SafeText, cells: int) -> SafeText:
 def wrap(text: SafeText, cells: int, rows: int) -> list[SafeText]:
     """At most `rows` lines of `cells` cells, broken between words; the last one clipped."""
     lines: list[str] = []
-    for word in text.split(" "):
+    for word in _pieces(text, cells):
         longer = f"{lines[-1]} {word}" if lines else word
         if lines and (cell_len(longer) <= cells or len(lines) == rows):
             lines[-1] = longer
         else:
             lines.append(word)
     return [clip(SafeText(line), cells) for line in lines]
+
+
+def _pieces(text: str, cells: int) -> Iterator[str]:
+    """Words; one that is longer than a line, in parts."""
+    for word in text.split(" "):
+        part, used = "", 0
+        for char in word if cell_len(word) > cells else "":
+            size = get_character_cell_size(char)
+            if part and used + size > cells:
+                yield part
+                part, used = "", 0
+            part, used = part + char, used + size
+        yield part or word
+
+
+def tail(text: SafeText, cells: int) -> SafeText:
+    """At most the last `cells` cells of `text`, the first one `…` when something is left out."""
+    if cell_len(text) <= cells:
+        return text
+    used, kept = 1, len(text)
+    while kept and used + get_character_cell_size(text[kept - 1]) <= cells:
+        kept -= 1
+        used += get_character_cell_size(text[kept])
+    return SafeText(ELLIPSIS + text[kept:])
 
 
 def fit(text: SafeText, cells: int, *, right: bool = False) -> SafeText:

@@ -1,38 +1,45 @@
-"""Branches: the table of them, and which one to stand on.
+"""Branches: what each says and how probable that was, beside the one that is stood on.
 
-Knows lines of the table; the main screen does what was chosen.
+Reads the columns; the main screen does what was chosen.
 """
 
-from collections.abc import Sequence
+from typing import Final
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
-from textual.widgets import OptionList
+from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
+from engine_daemon.recording.columns import Columns
 from engine_daemon.recording.paths import BranchInfo
+from tui.comparing import Difference, difference, own
 from tui.keymap import bindings
 from tui.screens.dialog import Dialog
 from tui.screens.keys import KeysBar
-from tui.text import SafeText, fit, token
+from tui.text import SafeText, clip, fit, tail, width, wrap
+
+_ROWS: Final = 10
+_GAP: Final = " │ "
 
 
 class BranchesScreen(Dialog[int | None]):
-    """One branch a line; gives the chosen one back."""
+    """Two lines a branch, and the highlighted one beside another; gives the chosen one back."""
 
     BINDINGS = bindings("branches")
 
-    def __init__(self, branches: Sequence[BranchInfo], current: int) -> None:
+    def __init__(self, columns: Columns) -> None:
         super().__init__()
-        self._branches = branches
-        self._current = current
+        self._columns = columns
+        self._branches = columns.branches()
+        self._current = columns.branch
 
     def compose(self) -> ComposeResult:
-        """The table."""
+        """The table, the comparison."""
         with Vertical(id="branches", classes="dialog") as box:
             box.border_title = "BRANCHES"
             yield OptionList(*(Option(Content(self.row(one))) for one in self._branches))
+            yield Beside(id="beside")
             yield KeysBar(["branches"])
 
     def on_mount(self) -> None:
@@ -42,12 +49,34 @@ class BranchesScreen(Dialog[int | None]):
         choices.highlighted = [one.id for one in self._branches].index(self._current)
 
     def row(self, one: BranchInfo) -> SafeText:
-        """Number, where it leaves, how long it is, how it begins."""
+        """Number, where it leaves, how long it is, how probable; below it what it says."""
         mark = "●" if one.id == self._current else " "
         leaves = "the prompt" if one.parent is None else f"leaves {one.parent} at step {one.step}"
-        begins = "" if one.how is None else f"{one.how} {token(one.piece)}"
         steps = SafeText(f"{one.length} step{'s' if one.length != 1 else ''}")
-        return SafeText(f"{mark} {one.id:>3}  {fit(SafeText(leaves), 26)}{fit(steps, 14)}{begins}")
+        stretch = own(self._columns, one.id)
+        first = f"{mark} {one.id:>3}  {fit(SafeText(leaves), 23)}{fit(steps, 12)}{stretch.words}"
+        how = f"{one.how}: " if one.parent is not None and one.how is not None else ""
+        return SafeText(f"{first}\n       {how}{stretch.text.lstrip()}")
+
+    def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
+        """Compare that one."""
+        event.stop()
+        other = self._other(self._branches[event.option_index])
+        beside = self.query_one(Beside)
+        if other is None:
+            beside.show(None, 0, 0)
+        else:
+            chosen = self._branches[event.option_index].id
+            pair = (other, chosen) if other == self._current else (chosen, other)
+            beside.show(difference(self._columns, *pair), *pair)
+
+    def _other(self, one: BranchInfo) -> int | None:
+        """What it is compared with: the one stood on; that one with where it comes from."""
+        if one.id != self._current:
+            return self._current
+        if one.parent is not None:
+            return one.parent
+        return next((other.id for other in self._branches if other.id != one.id), None)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """Enter or a click."""
@@ -62,3 +91,56 @@ class BranchesScreen(Dialog[int | None]):
     def action_cancel(self) -> None:
         """Stay."""
         self.dismiss(None)
+
+
+class Beside(Static):
+    """Two branches from the first token in which they differ."""
+
+    def __init__(self, *, id: str) -> None:  # noqa: A002  Textual's name
+        super().__init__(id=id)
+        self._shown: tuple[Difference | None, int, int] = (None, 0, 0)
+
+    def show(self, found: Difference | None, first: int, second: int) -> None:
+        """These two; None: there is one only."""
+        self._shown = (found, first, second)
+        self._again()
+
+    def on_resize(self) -> None:
+        """Other lines in another width."""
+        self._again()
+
+    def _again(self) -> None:
+        self.update(Content("\n".join(self.lines(self.content_size.width))))
+
+    def lines(self, columns: int, rows: int = _ROWS) -> list[SafeText]:
+        """Where they part, then both texts side by side, then what both are worth."""
+        found, *names = self._shown
+        if found is None:
+            return [
+                clip(
+                    SafeText("One branch so far: enter or i at a recorded step opens one"), columns
+                )
+            ]
+        cells = (columns - len(_GAP)) // 2
+        at = f"They first differ at step {found.at}, after "
+        head = SafeText(at + tail(found.before, max(columns - width(at), 1)))
+        if not found.differ:
+            head = clip(
+                SafeText(f"One is the beginning of the other: {found.at} steps alike"), columns
+            )
+        heads = [
+            SafeText(f"branch {name}:  {words}")
+            for name, words in zip(names, found.tokens, strict=True)
+        ]
+        texts = [wrap(one.text, cells, rows - 3) for one in (found.first, found.second)]
+        deep = max(map(len, texts))
+        texts = [[*one, *[SafeText("")] * (deep - len(one))] for one in texts]
+        both = zip(*texts, strict=True)
+        worth = [
+            SafeText(
+                f"{one.steps} step{'s' * (one.steps != 1)}: {one.words}" if found.differ else ""
+            )
+            for one in found.shared
+        ]
+        pairs = [heads, *both, worth]
+        return [head, *(SafeText(_GAP.join(fit(part, cells) for part in pair)) for pair in pairs)]

@@ -90,7 +90,7 @@ class BranchActions(Telling):
         from tui.screens.branches import BranchesScreen
 
         columns = self.view.columns
-        screen = BranchesScreen(columns.branches(), columns.branch)
+        screen = BranchesScreen(columns)
         self.app.push_screen(screen, self._chose_branch)
 
     def _chose_branch(self, branch: int | None) -> None:

@@ -21,7 +21,7 @@ from tests.tui.pilot import rows, said, screen, until
 from tests.tui.source import FakeSource
 from tests.tui.story import SESSION, candidates, paused
 from tui.keymap import in_scope
-from tui.screens.branches import BranchesScreen
+from tui.screens.branches import Beside, BranchesScreen
 from tui.screens.force_text import ForceTextScreen
 from tui.screens.sampler import SamplerScreen
 
@@ -108,8 +108,13 @@ async def test_the_table_of_branches() -> None:
         assert "the prompt" in first
         assert "3 steps" in first
         assert "leaves 0 at step 1" in second
-        assert "forced ␣API" in second
+        assert "forced: API" in second
+        assert "logprob -2.3, -2.30 each" in second
         assert table.query_one(OptionList).highlighted == 1
+        shown = "\n".join(table.query_one(Beside).lines(76))
+        assert "They first differ at step 1, after Kubernetes pods are scheduled by the Ku" in shown
+        assert "branch 1:  ␣API  10.0 %" in shown
+        assert "branch 0:  bern  61.0 %" in shown
         await pilot.press("up", "enter")
         await until(pilot, lambda: bool(source.sent))
         assert source.sent[0][0] == Switch(branch=0)

@@ -1,0 +1,102 @@
+"""Branches beside each other: what each says from where it leaves, how probable that was, and where
+two of them first differ.
+
+Knows columns and numbers; no widgets.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from engine_daemon.recording.paths import Paths
+from engine_daemon.recording.rows import Rows
+from tui.text import SafeText, percent, show, token
+
+_MOST_STEPS: Final = 400
+"""Of a text that is shown: nobody sees more of it."""
+_BEFORE: Final = 12
+"""Tokens before the first difference that are shown."""
+_LEAST: Final = 5e-324
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Steps [start, …) of one path. `logprob`: sum of the raw ones, natural; None where there is no
+    step, or one that is lost."""
+
+    steps: int
+    logprob: float | None
+    text: SafeText
+
+    @property
+    def words(self) -> SafeText:
+        """`logprob -45.2, -1.33 each`."""
+        if self.logprob is None or not self.steps:
+            return SafeText("logprob –")
+        return SafeText(f"logprob {self.logprob:.1f}, {self.logprob / self.steps:.2f} each")
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Two branches from step `at` on, the first in which they differ. `before`: the end of what
+    they share; `shared`: of each, the steps from there on that both have."""
+
+    at: int
+    before: SafeText
+    first: Stretch
+    second: Stretch
+    shared: tuple[Stretch, Stretch]
+    tokens: tuple[SafeText, SafeText]
+
+    @property
+    def differ(self) -> bool:
+        """False: one is the beginning of the other."""
+        return self.shared[0].steps > 0
+
+
+def own(columns: Paths, branch: int) -> Stretch:
+    """What a branch says from where it leaves its parent."""
+    return _stretch(columns.path(branch), columns.start(branch))
+
+
+def difference(columns: Paths, first: int, second: int) -> Difference:
+    """Where two branches part, and what each says from there on."""
+    one, two = columns.path(first), columns.path(second)
+    most = min(len(one), len(two))
+    at = next((k for k in range(most) if one.ids[k] != two.ids[k]), most)
+    return Difference(
+        at=at,
+        before=_before(columns, one, at),
+        first=_stretch(one, at),
+        second=_stretch(two, at),
+        shared=(_stretch(one, at, most), _stretch(two, at, most)),
+        tokens=(_token(one, at), _token(two, at)),
+    )
+
+
+def _stretch(rows: Rows, start: int, end: int | None = None) -> Stretch:
+    end = len(rows) if end is None else end
+    probs = rows.prob[start:end]
+    known = bool(probs) and not any(math.isnan(p) for p in probs)
+    raw = b"".join(rows.piece(step) for step in range(start, min(end, start + _MOST_STEPS)))
+    return Stretch(
+        steps=max(end - start, 0),
+        logprob=sum(math.log(max(p, _LEAST)) for p in probs) if known else None,
+        text=show(raw),
+    )
+
+
+def _before(columns: Paths, rows: Rows, at: int) -> SafeText:
+    pieces = [rows.piece(step) for step in range(max(at - _BEFORE, 0), at)]
+    prompt = getattr(columns, "prompt_tokens", [])
+    lacking = _BEFORE - len(pieces)
+    if lacking > 0:
+        pieces = [one.piece for one in prompt[-lacking:]] + pieces
+    return show(b"".join(pieces))
+
+
+def _token(rows: Rows, at: int) -> SafeText:
+    """The token of that step, with its probability; the end of the branch where there is none."""
+    if at >= len(rows):
+        return SafeText("ends here")
+    return SafeText(f"{token(rows.piece(at))}  {percent(rows.prob[at])}")
