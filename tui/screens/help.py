@@ -1,6 +1,6 @@
-"""Help: every action and key, made from the one table.
+"""Help: every action and key, made from the one table, and what words and marks mean.
 
-Knows the table; nothing of what is on the screens.
+Knows the tables; nothing of what is on the screens.
 """
 
 from collections.abc import Sequence
@@ -10,6 +10,7 @@ from textual.containers import Grid, VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
+from tui.glossary import GLOSSARY
 from tui.keymap import SCOPES, Action, Scope, in_scope, key_name
 from tui.restoring import KEPT, READ_AGAIN
 from tui.screens.dialog import Dialog
@@ -68,6 +69,8 @@ class HelpScreen(Dialog[None]):
         ("escape,q,question_mark,enter,f1", "dismiss", "close"),
         ("g,home", "scroll('home')", "first"),
         ("G,end", "scroll('end')", "last"),
+        ("tab", "part(1)", "next part"),
+        ("shift+tab", "part(-1)", "part before"),
         ("k,up", "scroll('up')", "up"),
         ("j,down", "scroll('down')", "down"),
         ("pageup", "scroll('page_up')", "page up"),
@@ -82,16 +85,18 @@ class HelpScreen(Dialog[None]):
         self._unusable = unusable
 
     def compose(self) -> ComposeResult:
-        """One block a scope, then the marks."""
+        """The keys of this screen, words and marks, then the keys of the others."""
         with VerticalScroll(id="help", can_focus=False) as box:
             box.border_title = "HELP"
-            box.border_subtitle = "↑ ↓ g G scroll · esc closes"
-            others = [scope for scope in SCOPES if scope not in self._first]
-            for scope in (*self._first, *others):
-                yield Static(Content(SCOPES[scope]), classes="help-title")
-                yield from _block([self._line(action) for action in self._actions(scope)])
-            yield Static(Content("What the marks mean"), classes="help-title")
-            yield from _block(list(_MARKS))
+            box.border_subtitle = "↑ ↓ g G scroll · tab next part · esc closes"
+            yield from self._keys(self._first)
+            yield from _part("What the words mean", GLOSSARY)
+            yield from _part("What the marks mean", _MARKS)
+            yield from self._keys([scope for scope in SCOPES if scope not in self._first])
+
+    def _keys(self, scopes: Sequence[Scope]) -> ComposeResult:
+        for scope in scopes:
+            yield from _part(SCOPES[scope], [self._line(one) for one in self._actions(scope)])
 
     def _actions(self, scope: Scope) -> list[Action]:
         """Those of a scope; what another one before it does on the same name is not told twice."""
@@ -103,14 +108,27 @@ class HelpScreen(Dialog[None]):
         words = f"not here: {action.help}" if action.id in self._unusable else action.help
         return " ".join(key_name(key) for key in action.keys), words
 
+    def action_part(self, by: int) -> None:
+        """To the title of the next part, or of the one before; round at the ends."""
+        box = self.query_one("#help", VerticalScroll)
+        places = [0, *(title.virtual_region.y for title in self.query(".help-title"))]
+        del places[1]  # above the first one is its margin only
+        top = round(box.scroll_y)
+        wanted = [y for y in places if (y > top if by > 0 else y < top)]
+        if top >= box.max_scroll_y and by > 0:
+            wanted = []
+        end = places[0] if by > 0 else places[-1]
+        box.scroll_to(y=(wanted[0] if by > 0 else wanted[-1]) if wanted else end, animate=False)
+
     def action_scroll(self, how: str) -> None:
         """Up, down, a page, or to an end."""
         box = self.query_one("#help", VerticalScroll)
         getattr(box, f"scroll_{how}")(animate=False)
 
 
-def _block(rows: list[tuple[str, str]]) -> ComposeResult:
-    """Two columns; what is too long for the right one goes on inside it."""
+def _part(title: str, rows: Sequence[tuple[str, str]]) -> ComposeResult:
+    """A title, then two columns; what is too long for the right one goes on inside it."""
+    yield Static(Content(title), classes="help-title")
     with Grid(classes="help-rows"):
         for left, right in rows:
             yield Static(Content(left), classes="help-key")

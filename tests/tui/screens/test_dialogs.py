@@ -1,9 +1,11 @@
 """Dialogs over the main screen: prompt, sampler, sessions, help, palette."""
 
 from functools import partial
+from pathlib import Path
 
 import msgspec
 import pytest
+from textual.containers import VerticalScroll
 from textual.geometry import Region
 from textual.widgets import Input, OptionList, TextArea
 
@@ -20,6 +22,7 @@ from tests.tui.pilot import rows, said, screen, until
 from tests.tui.source import FakeSource
 from tests.tui.story import SESSION, paused, state
 from tui.app import InspectApp
+from tui.glossary import GLOSSARY
 from tui.keymap import ACTIONS
 from tui.screens.help import HelpScreen
 from tui.screens.prompt import PromptScreen
@@ -323,3 +326,46 @@ async def test_every_field_of_a_dialog_can_be_seen_on_a_tiny_terminal(key: str) 
             assert focused is not None
             assert app.screen.region.overlaps(focused.region)
             await pilot.press("tab")
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_help_has_the_words_and_each_can_be_read(size: tuple[int, int]) -> None:
+    async with screen(size=size) as (pilot, app, _source):
+        await pilot.press("question_mark")
+        await until(pilot, lambda: isinstance(app.screen, HelpScreen))
+        await pilot.pause()
+        await pilot.press("tab")
+        await until(pilot, lambda: "What the words mean" in picture(app))
+        seen, last = "", -1.0
+        box = app.screen.query_one("#help", VerticalScroll)
+        while box.scroll_y != last:
+            last = box.scroll_y
+            seen += " ".join(line.strip("│ ▁▂▃▄▅▆▇█") for line in picture(app).splitlines())
+            await pilot.press("pagedown")
+            await pilot.pause()
+        for word, meaning in GLOSSARY:
+            assert f" {word} " in seen
+            for part in meaning.split()[:3]:
+                assert part in seen
+        assert box.scroll_y == box.max_scroll_y
+        await pilot.press("tab")
+        await until(pilot, lambda: box.scroll_y < box.max_scroll_y)
+
+
+def test_the_glossary_names_what_is_on_the_screen_and_the_readme_takes_it_from_there() -> None:
+    words = [word for word, _ in GLOSSARY]
+    for word in ("logit", "logprob", "entropy", "margin", "top-k", "top-p", "min-p", "temperature",
+                 "KV cache", "prefill", "decode", "perplexity", "rank", "token", "seed"):  # fmt: skip
+        assert word in words
+    readme = (Path(__file__).parents[3] / "README.md").read_text()
+    table = readme.split("### Words")[1].split("###")[0]
+    rows_of = [line.strip("| ").split(" | ", 1) for line in table.splitlines() if line[:2] == "| "]
+    told = [(word, meaning) for word, meaning in rows_of if word != "word"]
+    assert len(told) > 12
+    assert set(told) <= set(GLOSSARY)
+
+
+def test_help_says_what_r_does_where_it_stands() -> None:
+    (resample,) = (action for action in ACTIONS if action.name == "resample")
+    assert resample.help.startswith("At the pending step: ")
+    assert "At a step behind the head: " in resample.help
