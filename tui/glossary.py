@@ -8,13 +8,14 @@ from typing import Final
 GLOSSARY: Final[tuple[tuple[str, str], ...]] = (
     ("token", "a piece of text, a word or a part of one: what a model reads and writes; its id is"
      " its number in the vocabulary"),
-    ("step", "one turn of the loop: forward, pick, append; one token comes of it. Position: how many"
-     " tokens are before it, prompt included"),
+    ("step", "one turn of the loop: forward, pick, append; one token comes of it. Position: how"
+     " many tokens are before it, prompt included"),
     ("forward", "the model's pass over the tokens it has not read yet: what a step costs is mostly"
      " this"),
     ("logit", "the model's score for a token to come next; only how far two lie apart says"
      " something"),
-    ("probability", "the logits made into shares that add up to 100 % over the vocabulary (softmax)"),
+    ("probability", "the logits made into shares that add up to 100 % over the vocabulary"
+     " (softmax)"),
     ("logprob", "the natural logarithm of a probability: 0 is certain, -0.7 one half, -2.3 a tenth;"
      " those of several tokens add up"),
     ("entropy", "how undecided the model is, in bits: 0 sure, 1 like between two tokens, 5 like"
@@ -22,8 +23,8 @@ GLOSSARY: Final[tuple[tuple[str, str], ...]] = (
     ("margin", "the first probability less the second: small is a close call"),
     ("rank", "a token's place by logit: 1 is the most probable. Ranks of a device (cuda×4): the"
      " processes that share the model"),
-    ("perplexity", "e to the power of minus the mean logprob: among how many equally probable tokens"
-     " a step chose, so to speak"),
+    ("perplexity", "e to the power of minus the mean logprob: among how many equally probable"
+     " tokens a step chose, so to speak"),
     ("greedy", "always pick the most probable token"),
     ("temperature", "divides the logits before a draw: below 1 favours what is probable, above 1"
      " evens out, 0 is greedy"),

@@ -23,7 +23,7 @@ from tui.panes.base import Line, Pane, empty, spread
 from tui.text import SafeText, millis, width
 from tui.widgets.curve import Curve
 from tui.widgets.plot import ABOVE, BELOW, DERIVED, DOT, MARK, PAUSED, STOP, Series, plot_lines
-from tui.widgets.sieve import Point, Sieve
+from tui.widgets.sieve import Kind, Point, Sieve
 
 Mode = Literal["ms", "cached", "total", "rate"]
 _MODES: Final[dict[Mode, str]] = {
@@ -91,13 +91,15 @@ class CostPane(Pane):
         flags, spent, length = store.flags[step], store.total_ms[step], store.position[step]
         if flags & _LOST:
             return
-        plain = not flags & (_READ_MORE | _AFTER_PAUSE)
+        kind: Kind = "plain"
+        if flags & _READ_MORE:
+            kind = "other"
+        elif flags & _AFTER_PAUSE:
+            kind = "pause"
         if flags & _PREFILL and store.processed[step]:
             # A restored decode step is no prefill, and from a kept row nothing is read.
             self._prefill = (store.processed[step], spent)
-        elif flags & _AFTER_PAUSE and not flags & _READ_MORE:
-            self._pauses = [*self._pauses[1 - _MOST_MARKS :], (length, spent)]
-        for point in self._sieve.add(length, spent, plain=plain):
+        for point in self._sieve.add(length, spent, kind):
             self._take_judged(point)
 
     def _take_judged(self, point: Point) -> None:
@@ -108,7 +110,9 @@ class CostPane(Pane):
             return
         self._sum += point.y
         self._so_far.add(point.x, self._sum)
-        if point.plain:
+        if point.kind == "pause":
+            self._pauses = [*self._pauses[1 - _MOST_MARKS :], (point.x, point.y)]
+        elif point.kind == "plain":
             self._curve.add(point.x, point.y)
             self._fit.add(point.x, point.y)
 
@@ -133,23 +137,20 @@ class CostPane(Pane):
             words = SafeText("Steps after the first one are drawn here")
             return [*captions, *empty(words, columns, rows - len(captions), self.palette)]
         high = self._highest(series)
-        above = self._above(high)
-        series = [_within(one, high) for one in series]
+        above = self._above()
+        series = [_within(one, high) if one.marker == STOP else one for one in series]
         lines = plot_lines(series, columns, rows - len(captions), low=0.0, high=high, above=above)
         return [*captions, *(self._coloured(line) for line in lines)]
 
     def _highest(self, series: list[Series]) -> float:
-        """A little over the ordinary steps and the naive points; one right after a pause counts
-        where there is nothing else."""
-        ruling = [y for one in series if one.marker in (DOT, MARK) for y in one.ys]
-        return max(ruling or [y for one in series for y in one.ys]) * 1.15 or 1.0
+        """A little over everything that is drawn at its place."""
+        return max(y for one in series if one.marker != STOP for y in one.ys) * 1.15 or 1.0
 
-    def _above(self, high: float) -> list[tuple[float, str]]:
+    def _above(self) -> list[tuple[float, str]]:
         """Steps that the axis does not reach to, and what they took."""
         if self._mode in ("total", "rate"):
             return []
-        slow = sorted([*self._all_far(), *(one for one in self._pauses if one[1] > high)])
-        return [(x, millis(y)) for x, y in slow]
+        return [(x, millis(y)) for x, y in sorted(self._all_far())]
 
     def _all_far(self) -> list[tuple[float, float]]:
         return [*self._far, *((one.x, one.y) for one in self._sieve.first() if one.far)]
@@ -166,10 +167,11 @@ class CostPane(Pane):
             sums = list(accumulate((one.y for one in first), initial=self._sum))[1:]
             xs = [*self._so_far.xs(), *(one.x for one in first)]
             return [Series(xs, [*self._so_far.ys(), *sums])]
-        plain = [one for one in first if one.plain]
+        plain = [one for one in first if one.kind == "plain"]
         xs = [*curve.xs(), *(one.x for one in plain)]
         ys = [*curve.ys(), *(one.y for one in plain)]
-        marks, points, far = self._pauses, self._points, []
+        paused = [(one.x, one.y) for one in first if one.kind == "pause"]
+        marks, points, far = [*self._pauses, *paused], self._points, []
         derived = curve_between(points, 64)
         if self._mode == "cached":
             points, derived = [], []
@@ -247,7 +249,7 @@ class CostPane(Pane):
             entries.append([Segment(f"  {MARK} ", palette.mark), Segment("no cache", palette.base)])
             if len({length for length, _ in store.naive}) > 1:
                 entries.append([Segment(f"  {DERIVED} derived", palette.accent)])
-        if self._pauses:
+        if self._pauses or any(one.kind == "pause" and not one.far for one in self._sieve.first()):
             words = "after a pause"
             entries.append([Segment(f"  {PAUSED} ", palette.mark), Segment(words, palette.base)])
         if self._stopped_at():
@@ -300,12 +302,9 @@ class CostPane(Pane):
         self.refresh_from()
 
 
-def _within(series: Series, high: float) -> Series:
-    """What of it the axis reaches to; a place where it stopped stays, at the top."""
-    points = zip(series.xs, series.ys, strict=True)
-    if series.marker == STOP:
-        return _series([(x, min(y, high)) for x, y in points], STOP)
-    return _series([(x, y) for x, y in points if y <= high], series.marker)
+def _within(stops: Series, high: float) -> Series:
+    """Places where it stopped; of a step that the axis does not reach to, at the top."""
+    return Series(stops.xs, [min(y, high) for y in stops.ys], stops.marker)
 
 
 def _series(points: Sequence[tuple[float, float]], marker: str) -> Series:

@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import dataclass, replace
 from math import inf
 from statistics import median
-from typing import Final
+from typing import Final, Literal
 
 FAR: Final = 4.0
 """Times the median of the steps around it, from which on a step is far off."""
@@ -20,13 +20,17 @@ _AROUND: Final = 32
 _REFRESH: Final = 8
 
 
+Kind = Literal["plain", "pause", "other"]
+"""Plain ones say what is ordinary; those after a pause are judged by it; others are not."""
+
+
 @dataclass(frozen=True, slots=True)
 class Point:
-    """`plain`: one of those that are compared; `far`: it is far above the plain ones around it."""
+    """`far`: it is far above the plain ones around it."""
 
     x: float
     y: float
-    plain: bool
+    kind: Kind
     far: bool = False
 
 
@@ -39,11 +43,11 @@ class Sieve:
         self._limit = inf
         self._since = 0
 
-    def add(self, x: float, y: float, *, plain: bool = True) -> list[Point]:
+    def add(self, x: float, y: float, kind: Kind = "plain") -> list[Point]:
         """The points that are judged now: none, the first few together, or this one."""
         if len(self._around) >= LEAST:
-            return [self._judge(Point(x, y, plain))]
-        self._first.append(Point(x, y, plain))
+            return [self._judge(Point(x, y, kind))]
+        self._first.append(Point(x, y, kind))
         ys = self._ys()
         if len(ys) < LEAST:
             return []
@@ -57,19 +61,18 @@ class Sieve:
         """Those that are not judged for good yet, as they look so far."""
         ys = self._ys()
         limit = FAR * median(ys) if len(ys) >= _FEWEST else inf
-        return [replace(one, far=one.plain and one.y > limit) for one in self._first]
+        return [replace(one, far=one.kind != "other" and one.y > limit) for one in self._first]
 
     def _ys(self) -> list[float]:
-        return [one.y for one in self._first if one.plain]
+        return [one.y for one in self._first if one.kind == "plain"]
 
     def _judge(self, point: Point) -> Point:
-        if not point.plain:
-            return point
-        far = point.y > self._limit
-        self._around.append(point.y)
-        self._since += 1
-        if far or self._since >= _REFRESH:
-            self._look()
+        far = point.kind != "other" and point.y > self._limit
+        if point.kind == "plain":
+            self._around.append(point.y)
+            self._since += 1
+            if far or self._since >= _REFRESH:
+                self._look()
         return replace(point, far=True) if far else point
 
     def _look(self) -> None:

@@ -77,3 +77,16 @@ async def test_the_other_plots_say_what_they_leave_out() -> None:
         await pilot.press("M")
         assert "↓ 1 step far off: 40.0 s" in rows(app, "cost")[0]
         assert "↓" in "\n".join(plot_of(app))
+
+
+async def test_a_step_after_a_pause_is_on_the_axis_unless_it_is_far_off() -> None:
+    story = running()
+    story.predict(after_pause=True).pick(7, b" x", 0.5, total=40.0).tokens((b" word", 0.5))
+    async with screen(story) as (_, app, _source):
+        assert "far off" not in rows(app, "cost")[0]
+        assert "▴" in "".join(plot_of(app)[:2])
+    story = running()
+    story.predict(after_pause=True).pick(7, b" x", 0.5, total=40_000.0).tokens((b" word", 0.5))
+    async with screen(story) as (_, app, _source):
+        assert "↑ 1 step far off: 40.0 s" in rows(app, "cost")[0]
+        assert "•" in "".join(plot_of(app)[:3])

@@ -117,7 +117,7 @@ async def test_the_parts_of_the_cached_cost_are_fitted_without_prefill_and_pause
     story = Story().predict(ms=900).stop().command("run_to", None)
     for step in range(40):
         after_pause = step % 10 == 5
-        ms = 200.0 if after_pause else 10 + 0.25 * (len(PROMPT) + step)
+        ms = 40.0 if after_pause else 10 + 0.25 * (len(PROMPT) + step)
         story.predict([(5, b" a", 0.5)], ms=ms, after_pause=after_pause)
         story.pick(5, b" a", 0.5, total=ms)
     async with screen(story.predict().stop(), size=(160, 50)) as (_, app, _source):

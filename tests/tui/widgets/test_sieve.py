@@ -40,7 +40,11 @@ def test_others_than_plain_ones_count_nowhere() -> None:
     sieve = Sieve()
     for x in range(LEAST):
         sieve.add(x, 10.0)
-    (point,) = sieve.add(LEAST, 5000.0, plain=False)
+    (point,) = sieve.add(LEAST, 5000.0, "other")
+    assert not point.far
+    (point,) = sieve.add(LEAST, 5000.0, "pause")
+    assert point.far
+    (point,) = sieve.add(LEAST, 30.0, "pause")
     assert not point.far
     (point,) = sieve.add(LEAST + 1, 41.0)
     assert point.far
