@@ -104,6 +104,7 @@ class Hub:
         poller = zmq.Poller()
         for source in (
             self._front.socket,
+            self._front.room.monitor,
             self._engine.inner.socket,
             wake_fd,
             self._syncer.wake_fd,

@@ -16,6 +16,7 @@ JOINERS = 100
 ORDERS = 100
 
 
+@pytest.mark.pitfall("P4")
 async def test_nobody_who_joins_a_run_misses_its_beginning() -> None:
     """A hundred attach while it runs; each gets every event from the first one on."""
     with running_daemon(SLOW) as daemon:
@@ -34,6 +35,7 @@ async def _joined(daemon: Daemon, session: str) -> list[int]:
         return [seq for seq, _ in watch.events]
 
 
+@pytest.mark.pitfall("P6")
 async def test_the_last_command_of_who_leaves_at_once_is_not_lost() -> None:
     with running_daemon(SLOW) as daemon:
         async with watching(daemon.paths) as watch:
@@ -46,6 +48,7 @@ async def test_the_last_command_of_who_leaves_at_once_is_not_lost() -> None:
             assert [note.text for note in columns.notes] == [str(n) for n in range(ORDERS)]
 
 
+@pytest.mark.pitfall("P21")
 def test_who_takes_the_name_of_another_gets_none_of_its_answers() -> None:
     """Two connections with one routing id: the second is not let in, and takes nothing over."""
     with running_daemon() as daemon:
@@ -63,6 +66,7 @@ def test_who_takes_the_name_of_another_gets_none_of_its_answers() -> None:
         second.close()
 
 
+@pytest.mark.pitfall("P15")
 async def test_a_forked_child_is_told_that_its_link_is_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
