@@ -21,13 +21,13 @@ class InnerSocket:
     """Listens at `path` from the start. `socket` is there to be polled, by nobody to be read."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], path: Path) -> None:
-        self._path = path
+        self.path = path
         self.socket = engine_socket(context)
         self.bind()
 
     def bind(self) -> None:
         """Listen at the path; again when it was cleaned away."""
-        bind_private(self.socket, self._path)
+        bind_private(self.socket, self.path)
 
     def received(self) -> Iterator[tuple[bytes, Message]]:
         """All that lies there: the sender's address and what it says. What cannot be read is

@@ -1,9 +1,12 @@
 """An engine that hangs: it is called stuck, can be looked into and ended, and is left alone."""
 
 import asyncio
+import fcntl
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import psutil
 import pytest
@@ -166,6 +169,45 @@ async def test_a_worker_that_holds_python_writes_its_stacks_to_the_log() -> None
         wait_for(lambda: "pulse.py" in daemon.paths.log.read_text())
         assert "most recent call first" in daemon.paths.log.read_text()
         assert worker.is_running()
+
+
+@contextmanager
+def held(file: Path) -> Iterator[None]:
+    """Its lock is ours."""
+    with file.open("w") as mine:
+        fcntl.flock(mine, fcntl.LOCK_EX)
+        yield
+
+
+@pytest.mark.pitfall("P31")
+@pytest.mark.fault("E4")
+async def test_a_worker_whose_python_is_held_by_a_c_call_is_stuck_and_never_dead() -> None:
+    """Not even its signs of life come through, for as long as it takes. Nothing is ended for it,
+    the hub answers meanwhile, and the session goes on."""
+    with directories() as root:
+        lock = root / "lock"
+        os.environ["LLM_INSPECT_TEST_HOLD"] = str(lock)
+        injected = str(Path(__file__).parents[1] / "faults" / "injected")
+        known = os.environ.get("PYTHONPATH", "")
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [injected, known]))
+        with Daemon("scripted:rate=100", stuck_s=PATIENCE_S) as daemon:
+            async with watching(daemon.paths, run_to=None, max_steps=100_000) as watch:
+                await watch.until(lambda c: len(c) >= 3)
+                worker = children(daemon.pid)["worker"]
+                with held(lock):
+                    os.kill(worker.pid, signal.SIGUSR2)
+                    await watch.until(lambda _: why(watch) == "silent")
+                    assert "no sign of life" in watch.client.state.engine.message
+                    async with DaemonClient(daemon.paths) as late:
+                        assert late.state.engine.word == "stuck"
+                    came = len(watch.columns)
+                columns = await watch.until(lambda c: len(c) >= came + 3 and why(watch) == "")
+                assert columns.lost is None
+                assert {"busy", "stuck"} <= set(watch.words)
+                assert "dead" not in watch.words
+                assert watch.client.state.engine.engine == 1
+                assert children(daemon.pid)["worker"].pid == worker.pid
+                assert [seq for seq, _ in watch.events] == list(range(columns.next))
 
 
 @pytest.mark.fault("E4")

@@ -2,14 +2,19 @@
 
 `LLM_INSPECT_TEST_CLOCK`: a file with seconds that the wall clock is off by, read at each look.
 `LLM_INSPECT_TEST_AUDIT`: a file that gets a line for each audit event that a test wants to see.
+`LLM_INSPECT_TEST_HOLD`: a file; SIGUSR2 has a worker wait for its lock in C, holding Python.
 """
 
+import ctypes
+import fcntl
 import os
+import signal
 import sys
 import time
 
 _CLOCK = os.environ.get("LLM_INSPECT_TEST_CLOCK")
 _AUDIT = os.environ.get("LLM_INSPECT_TEST_AUDIT")
+_HOLD = os.environ.get("LLM_INSPECT_TEST_HOLD")
 
 
 def _shift_clock(path: str) -> None:
@@ -48,7 +53,20 @@ def _audit(path: str) -> None:
     sys.addaudithook(hook)
 
 
+def _hold(path: str) -> None:
+    def wait(number: int, frame: object) -> None:
+        file = os.open(path, os.O_RDWR)
+        # PyDLL, unlike CDLL, keeps the interpreter's lock while the call lasts.
+        ctypes.PyDLL(None).flock(file, fcntl.LOCK_EX)
+        os.close(file)
+
+    if "engine_daemon.worker" in sys.orig_argv:
+        signal.signal(signal.SIGUSR2, wait)
+
+
 if _CLOCK:
     _shift_clock(_CLOCK)
 if _AUDIT:
     _audit(_AUDIT)
+if _HOLD:
+    _hold(_HOLD)
