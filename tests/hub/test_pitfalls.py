@@ -2,18 +2,25 @@
 
 import asyncio
 import os
+import random
+import time
 
 import pytest
 
+from engine_daemon import client as viewer
+from engine_daemon import following
 from engine_daemon.client import DaemonClient
 from engine_daemon.errors import InspectError
 from engine_daemon.protocol import commands as cmd
-from tests.daemons import Daemon, attached, running_daemon, watching
+from engine_daemon.protocol.reads import AskEvents
+from tests.daemons import PATIENCE_S, Daemon, Watch, attached, running_daemon, watching
 from tests.hub.test_wire import RawViewer
 
 SLOW = "scripted:rate=200"
 JOINERS = 100
 ORDERS = 100
+FAST = "scripted:rate=1000,context=2000000"
+NEVER_S = 1e6
 
 
 @pytest.mark.pitfall("P4")
@@ -79,3 +86,48 @@ async def test_a_forked_child_is_told_that_its_link_is_none(
                     await client.command(cmd.Pause())
             with pytest.raises(InspectError, match="session"):
                 await client.command(cmd.Pause())
+
+
+@pytest.mark.pitfall("P16")
+@pytest.mark.parametrize(
+    "seconds", [3, pytest.param(600, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])]
+)
+async def test_a_viewer_that_pauses_at_random_is_woken_for_everything(
+    seconds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A ZeroMQ descriptor tells edges only, and to write may eat one: what lies there then is
+    looked for again. Pings and acknowledgements would come to the rescue: there are none."""
+    monkeypatch.setattr(viewer, "PING_S", NEVER_S)
+    monkeypatch.setattr(following, "ACK_S", NEVER_S)
+    rng = random.Random(seconds)
+    with running_daemon(FAST) as daemon:
+        async with watching(daemon.paths, run_to=None) as watch:
+            stop = time.monotonic() + seconds
+            async with asyncio.TaskGroup() as tasks:
+                asking = [tasks.create_task(_ask_on(watch, rng, stop)) for _ in range(3)]
+                while time.monotonic() < stop:
+                    known = watch.columns.next
+                    await watch.until(lambda c, n=known: c.next > n)  # type: ignore[misc]
+                    _stand_still(rng)
+                    await asyncio.sleep(rng.choice([0, 0, rng.uniform(0, 0.05)]))
+            await watch.client.command(cmd.Pause(), watch.session)
+            columns = await watch.until(lambda c: c.status == "paused")
+            assert [seq for seq, _ in watch.events] == list(range(columns.next))
+            assert min(task.result() for task in asking) > 0
+
+
+def _stand_still(rng: random.Random) -> None:
+    """Now and then the whole loop, as when a screen is drawn."""
+    if rng.random() < 0.3:
+        time.sleep(rng.uniform(0, 0.03))
+
+
+async def _ask_on(watch: Watch, rng: random.Random, stop: float) -> int:
+    """Question after question; how many were answered."""
+    answered = 0
+    while time.monotonic() < stop:
+        async with asyncio.timeout(PATIENCE_S):
+            await watch.client.ask(AskEvents(seqs=[0]), watch.session)
+        answered += 1
+        await asyncio.sleep(rng.uniform(0, 0.06))
+    return answered

@@ -1,12 +1,9 @@
 """An engine that hangs: it is called stuck, can be looked into and ended, and is left alone."""
 
 import asyncio
-import fcntl
 import os
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable
 
 import psutil
 import pytest
@@ -28,6 +25,7 @@ from tests.daemons import (
     wait_for,
     watching,
 )
+from tests.hub.holding import held, holdable
 
 PATIENCE_S = 1.0
 HANGS = "scripted:rate=0,hang_at=30"
@@ -171,28 +169,16 @@ async def test_a_worker_that_holds_python_writes_its_stacks_to_the_log() -> None
         assert worker.is_running()
 
 
-@contextmanager
-def held(file: Path) -> Iterator[None]:
-    """Its lock is ours."""
-    with file.open("w") as mine:
-        fcntl.flock(mine, fcntl.LOCK_EX)
-        yield
-
-
 @pytest.mark.pitfall("P31")
 @pytest.mark.fault("E4")
 async def test_a_worker_whose_python_is_held_by_a_c_call_is_stuck_and_never_dead() -> None:
     """Not even its signs of life come through, for as long as it takes. Nothing is ended for it,
     the hub answers meanwhile, and the session goes on."""
     with directories() as root:
-        lock = root / "lock"
-        os.environ["LLM_INSPECT_TEST_HOLD"] = str(lock)
-        injected = str(Path(__file__).parents[1] / "faults" / "injected")
-        known = os.environ.get("PYTHONPATH", "")
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [injected, known]))
+        lock = holdable(root)
         with Daemon("scripted:rate=100", stuck_s=PATIENCE_S) as daemon:
             async with watching(daemon.paths, run_to=None, max_steps=100_000) as watch:
-                await watch.until(lambda c: len(c) >= 3)
+                await watch.until(lambda c: len(c) >= 80)  # it has said that it decodes
                 worker = children(daemon.pid)["worker"]
                 with held(lock):
                     os.kill(worker.pid, signal.SIGUSR2)

@@ -2,7 +2,8 @@
 
 `LLM_INSPECT_TEST_CLOCK`: a file with seconds that the wall clock is off by, read at each look.
 `LLM_INSPECT_TEST_AUDIT`: a file that gets a line for each audit event that a test wants to see.
-`LLM_INSPECT_TEST_HOLD`: a file; SIGUSR2 has a worker wait for its lock in C, holding Python.
+`LLM_INSPECT_TEST_HOLD`: a file; a worker waits for its lock in C, holding Python, when it starts
+and at SIGUSR2.
 """
 
 import ctypes
@@ -54,7 +55,7 @@ def _audit(path: str) -> None:
 
 
 def _hold(path: str) -> None:
-    def wait(number: int, frame: object) -> None:
+    def wait(*_: object) -> None:
         file = os.open(path, os.O_RDWR)
         # PyDLL, unlike CDLL, keeps the interpreter's lock while the call lasts.
         ctypes.PyDLL(None).flock(file, fcntl.LOCK_EX)
@@ -62,6 +63,7 @@ def _hold(path: str) -> None:
 
     if "engine_daemon.worker" in sys.orig_argv:
         signal.signal(signal.SIGUSR2, wait)
+        wait()
 
 
 if _CLOCK:
