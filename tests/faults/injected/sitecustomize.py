@@ -4,6 +4,7 @@
 `LLM_INSPECT_TEST_AUDIT`: a file that gets a line for each audit event that a test wants to see.
 `LLM_INSPECT_TEST_HOLD`: a file; a worker waits for its lock in C, holding Python, when it starts
 and at SIGUSR2.
+`LLM_INSPECT_TEST_HOME_ON`: a kind of filesystem; $HOME is a mount of that kind in the mount table.
 """
 
 import ctypes
@@ -12,10 +13,12 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 
 _CLOCK = os.environ.get("LLM_INSPECT_TEST_CLOCK")
 _AUDIT = os.environ.get("LLM_INSPECT_TEST_AUDIT")
 _HOLD = os.environ.get("LLM_INSPECT_TEST_HOLD")
+_HOME_ON = os.environ.get("LLM_INSPECT_TEST_HOME_ON")
 
 
 def _shift_clock(path: str) -> None:
@@ -66,9 +69,22 @@ def _hold(path: str) -> None:
         wait()
 
 
+def _mount_home(kind: str) -> None:
+    real = Path.read_text
+    entry = f"9999 1 0:99 / {os.environ['HOME']} rw shared:1 - {kind} nas:/home rw\n"
+
+    def read_text(path: Path, encoding: str | None = None, errors: str | None = None) -> str:
+        text = real(path, encoding, errors)
+        return text + entry if str(path) == "/proc/self/mountinfo" else text
+
+    Path.read_text = read_text  # type: ignore[method-assign,assignment]
+
+
 if _CLOCK:
     _shift_clock(_CLOCK)
 if _AUDIT:
     _audit(_AUDIT)
 if _HOLD:
     _hold(_HOLD)
+if _HOME_ON:
+    _mount_home(_HOME_ON)
