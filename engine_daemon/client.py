@@ -21,6 +21,7 @@ from engine_daemon.link import (
     check_message,
     default_who,
     exit_of,
+    refused,
 )
 from engine_daemon.lookup import endpoint_of, is_running, no_daemon, silent
 from engine_daemon.mending import LinkLost as LinkLost
@@ -143,13 +144,7 @@ class DaemonClient(Following):
             raise
         if isinstance(answer, cmd.Refuse):
             link.close()
-            raise InspectError(
-                f"{answer.text}; this viewer speaks {codec.VERSION}",
-                "Install the same version on both sides, then llm-inspect daemon restart"
-                + name_option(self._paths.name),
-                exit_code=Exit.DAEMON,
-                code=answer.code,
-            )
+            raise refused(answer, self._paths.name)
         assert isinstance(answer, cmd.Welcome)
         if self._welcome is None or answer.viewer != self._welcome.viewer:
             self._leases.clear()

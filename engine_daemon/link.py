@@ -17,6 +17,7 @@ import zmq.utils.monitor
 
 from engine_daemon.clock import boot_seconds
 from engine_daemon.errors import Exit, InspectError, not_sent
+from engine_daemon.paths import name_option
 from engine_daemon.protocol import codec
 from engine_daemon.protocol import commands as cmd
 from engine_daemon.protocol.codec import WireError, decode_body, open_envelope, seal
@@ -213,6 +214,16 @@ def unconfirmed(reason: str) -> InspectError:
         exit_code=Exit.DAEMON,
         code="link_lost",
     )
+
+
+def refused(refuse: cmd.Refuse, name: str) -> InspectError:
+    """The error of a hello that the daemon called `name` refused."""
+    message, hint = refuse.text, "Detach one, or start the daemon where `ulimit -Hn` is higher"
+    if refuse.code == "version":
+        message = f"{refuse.text}; this viewer speaks {codec.VERSION}"
+        restart = f"llm-inspect daemon restart{name_option(name)}"
+        hint = f"Install the same version on both sides, then {restart}"
+    return InspectError(message, hint, exit_code=Exit.DAEMON, code=refuse.code)
 
 
 def check_message(message: cmd.Message, session: str | None = None) -> None:

@@ -52,6 +52,20 @@ def test_bytes_in_the_pipe_mean_nothing() -> None:
         assert process.wait(10) == 1
 
 
+@pytest.mark.pitfall("P30")
+def test_a_parent_that_is_gone_before_the_watch_is_armed_is_noticed() -> None:
+    read_end, write_end = os.pipe()
+    os.close(write_end)
+    program = f"from engine_daemon import deathwatch; deathwatch.arm({read_end})" + ASLEEP
+    process = subprocess.Popen([sys.executable, "-P", "-c", program], pass_fds=(read_end,))
+    os.close(read_end)
+    try:
+        assert process.wait(60) == 1
+    finally:
+        process.kill()
+        process.wait()
+
+
 def test_a_descriptor_that_is_not_open() -> None:
     with pytest.raises(OSError, match="Bad file descriptor"):
         deathwatch.arm(9999)

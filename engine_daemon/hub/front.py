@@ -12,12 +12,14 @@ from typing import Final
 import zmq
 
 from engine_daemon import __version__
+from engine_daemon.hub.arrivals import Arrivals
 from engine_daemon.hub.asking import Asking
 from engine_daemon.hub.complaints import Complaints
 from engine_daemon.hub.fanout import Cuts, next_batch
 from engine_daemon.hub.late import LateJoiners
 from engine_daemon.hub.lease import Leases
 from engine_daemon.hub.orders import Orders
+from engine_daemon.hub.room import Room
 from engine_daemon.hub.sessions import SessionStore
 from engine_daemon.hub.sharing import Sharing, check_own_peer, peer_uid
 from engine_daemon.hub.socket_path import bind_private, viewer_socket
@@ -69,6 +71,7 @@ class Front:
         self._open = False
         self.socket = viewer_socket(context, sharing.uids)
         self._path = paths.viewer_socket
+        self.room = Room(self.socket)
         self.bind()
         if sharing.on:
             check_own_peer(context, self.socket, self._path)
@@ -78,7 +81,9 @@ class Front:
         self.leases = Leases(changed)
         self._orders = Orders(epoch, store, engine, self.leases, self._tell, changed)
         self._late = LateJoiners()
-        self._left: dict[bytes, int] = {}
+        self._arrivals = Arrivals(
+            self.viewers, self.room.most, sharing, lambda viewer: bool(self.leases.held_by(viewer))
+        )
         self._lags: list[int] = []
         self._asking = Asking(store, engine)
         self._complaints = Complaints()
@@ -122,7 +127,7 @@ class Front:
                 self.leases.forget(session.id)
         self._late.forget_old(now)
         self._complaints.look(now)
-        self._left = {one: uid for one, uid in self._left.items() if self.leases.held_by(one)}
+        self._arrivals.look()
         for viewer in list(self.viewers.values()):
             if now - viewer.heard > SILENT_S:
                 self._forget(viewer)
@@ -137,12 +142,14 @@ class Front:
 
     def close(self) -> None:
         """Send what is under way, at most a fifth of a second."""
+        self.room.close()
         self.socket.close(linger=200)
 
     # Receiving --------------------------------------------------------------------------------
 
     def receive(self) -> None:
         """Handle what lies at the socket."""
+        self.room.look()
         for _ in range(RECEIVE_AT_ONCE):
             try:
                 uid, route, frames = self._receive_one()
@@ -226,30 +233,10 @@ class Front:
     def _hello(
         self, route: bytes, uid: int, envelope: Envelope, hello: cmd.Hello, now: float
     ) -> None:
-        if not hello.min <= codec.MAJOR <= hello.max:
-            refuse = cmd.Refuse(
-                code="version",
-                text=f"this daemon speaks protocol {codec.VERSION}",
-                min=codec.MAJOR,
-                max=codec.MAJOR,
-            )
-            self._send_raw(route, seal(refuse, re=envelope.id, ep=self.epoch))
+        viewer = self._arrivals.hello(route, uid, hello, now)
+        if isinstance(viewer, cmd.Refuse):
+            self._send_raw(route, seal(viewer, re=envelope.id, ep=self.epoch))
             return
-        viewer = Viewer(
-            route=route,
-            who=hello.who[:64],
-            client=hello.client[:64],
-            role=self._sharing.role(uid, hello.want),
-            heard=now,
-            uid=uid,
-            refilled=now,
-        )
-        before = self.viewers.get(route)
-        if before is not None:  # who says hello twice is no other one
-            viewer.tokens, viewer.refilled = before.tokens, before.refilled
-            viewer.asks = before.asks
-        self._resume(viewer, hello.resume)
-        self.viewers[route] = viewer
         self._changed()
         welcome = cmd.Welcome(
             ver=codec.VERSION,
@@ -263,19 +250,6 @@ class Front:
             t_ns=time.monotonic_ns(),
         )
         self._send(viewer, welcome, re=envelope.id)
-
-    def _resume(self, viewer: Viewer, earlier: bytes | None) -> None:
-        """A viewer whose link was lost comes back: it is the one it was, with what it holds."""
-        if earlier is None:
-            return
-        old = next((one for one in self.viewers.values() if one.id == earlier), None)
-        uid = self._left.get(earlier) if old is None else old.uid
-        if uid != viewer.uid:
-            return
-        self._left.pop(earlier, None)
-        viewer.id = earlier
-        if old is not None:
-            del self.viewers[old.route]
 
     def _subscribe(self, viewer: Viewer, sub: cmd.Sub, now: float) -> None:
         session = self._store.get(sub.session)
@@ -393,6 +367,5 @@ class Front:
 
     def _forget(self, viewer: Viewer) -> None:
         self.viewers.pop(viewer.route, None)
-        if self.leases.held_by(viewer.id):  # it may come back: see `_resume`
-            self._left[viewer.id] = viewer.uid
+        self._arrivals.left(viewer)
         self._changed()

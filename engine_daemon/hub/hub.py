@@ -102,7 +102,13 @@ class Hub:
     def run(self, wake_fd: int) -> int:
         """Serve until told to leave. `wake_fd` becomes readable when a signal came."""
         poller = zmq.Poller()
-        for source in (self._front.socket, self._engine.socket, wake_fd, self._syncer.wake_fd):
+        for source in (
+            self._front.socket,
+            self._front.room.monitor,
+            self._engine.inner.socket,
+            wake_fd,
+            self._syncer.wake_fd,
+        ):
             poller.register(source, zmq.POLLIN)
         next_tick = 0.0
         while not self.leaving:
@@ -117,7 +123,7 @@ class Hub:
             self._front.receive()
             self.leaving = self.leaving or self._front.stop_asked
             self._note_viewers()
-            if self._engine.socket in ready:
+            if self._engine.inner.socket in ready:
                 self._engine.receive()
             now = time.monotonic()
             self._front.leases.expire(now)
@@ -182,7 +188,7 @@ class Hub:
         if not self._home.come_back():
             self.leaving = True
             return
-        for bind in (self._front.bind, self._engine.bind):
+        for bind in (self._front.bind, self._engine.inner.bind):
             bind()
         self._home.announce_again()
 

@@ -1,7 +1,7 @@
-"""The engine side of the hub: the worker and tokens processes, their socket, and what they say.
+"""The engine side of the hub: the worker and tokens processes, and what they say.
 
-Starts and restarts the children, brings sessions to the worker, logs what comes back. What a
-command may do is decided in `control`; viewers are `hub`'s.
+Starts and restarts the children, brings sessions to the worker, logs what comes back. How messages
+travel is `inner_socket`'s; what a command may do is decided in `control`; viewers are `hub`'s.
 """
 
 import contextlib
@@ -17,19 +17,18 @@ from msgspec.structs import replace as replace_struct
 
 from engine_daemon.config import DaemonOptions
 from engine_daemon.hub.children import Child, end_all
+from engine_daemon.hub.inner_socket import InnerSocket
 from engine_daemon.hub.ranks import WORKER, Loss, Ranks
 from engine_daemon.hub.reads import RowReads
 from engine_daemon.hub.refusing import Rejected
 from engine_daemon.hub.restarts import RESTARTS, Restarts
 from engine_daemon.hub.seats import Seats
 from engine_daemon.hub.sessions import SessionStore
-from engine_daemon.hub.socket_path import bind_private, engine_socket
 from engine_daemon.hub.stacks import StackAsks, silence
 from engine_daemon.hub.watchdog import Watchdog, shown
 from engine_daemon.hub.weights import as_loaded, compared
 from engine_daemon.paths import Paths, with_name
 from engine_daemon.protocol import worker as wire
-from engine_daemon.protocol.codec import WireError, decode_body, open_envelope, seal
 from engine_daemon.protocol.commands import Message
 from engine_daemon.protocol.state import EngineDetails, EngineState
 from engine_daemon.recording.writer import LogError
@@ -40,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 
 class EngineSide:
-    """Owns the inner socket, the children and what is known of the engine.
+    """Owns the children, their socket `inner`, and what is known of the engine.
 
     `changed` is called whenever `state` has something new, `tell` where everybody shall hear of it
     before it changes again; `fatal` is set when the first load failed and the daemon has nothing
@@ -64,8 +63,7 @@ class EngineSide:
         self._store = store
         self._version = version
         self._changed = changed
-        self.socket = engine_socket(context)
-        self.bind()
+        self.inner = InnerSocket(context, paths.engine_socket)
         self.fatal = False
         self.state = EngineState(
             word="starting", backend=options.engine.backend, model_name=options.engine.model
@@ -79,15 +77,11 @@ class EngineSide:
         self._restarts = Restarts(paths.engine_counter)
         self._killed_by = ""
         self._watchdog = Watchdog(options.stuck_s)
-        self._stacks = StackAsks(self._send_to, lambda rank: self._named(self._silence(rank)))
+        self._stacks = StackAsks(self.inner.send, lambda rank: self._named(self._silence(rank)))
         self.reads = RowReads(self._send)
         self.seats = Seats(store, options.engine.max_context, self._send, changed)
 
     # Life of the children -------------------------------------------------------------------
-
-    def bind(self) -> None:
-        """Listen at the inner socket's path; again when it was cleaned away."""
-        bind_private(self.socket, self._paths.engine_socket)
 
     def start(self) -> None:
         """Start both children."""
@@ -98,7 +92,7 @@ class EngineSide:
         """End the children, at most `KILL_AFTER_S` later."""
         ranks = [] if self._worker is None else self._worker.children
         end_all([*ranks, *([] if self._tokens is None else [self._tokens])])
-        self.socket.close(linger=0)
+        self.inner.close()
 
     def _start_worker(self) -> None:
         self.seats.engine = self._restarts.number()
@@ -180,20 +174,7 @@ class EngineSide:
     def receive(self) -> None:
         """Take all that lies at the inner socket."""
         logged: dict[str, int] = {}
-        while True:
-            try:
-                route, *frames = self.socket.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
-                break
-            try:
-                envelope, body = open_envelope(frames)
-                kind = wire.FROM_CHILD.get(envelope.t)
-                if kind is None:
-                    raise WireError("bad_frames", f"unknown message {envelope.t!r}")
-                message = decode_body(body, kind)
-            except WireError as error:
-                _log.error("from a child: %s", error.message)
-                continue
+        for route, message in self.inner.received():
             with _keeping_on():
                 self._heard(route, message, logged)
         for session, count in logged.items():
@@ -312,15 +293,7 @@ class EngineSide:
 
     def _send(self, role: str, message: Message) -> bool:
         route = self._routes.get(0) if role == "worker" else self.seats.encoder.route
-        return route is not None and self._send_to(route, message)
-
-    def _send_to(self, route: bytes, message: Message) -> bool:
-        try:
-            self.socket.send_multipart([route, *seal(message)], zmq.NOBLOCK)
-        except zmq.ZMQError as error:  # it just died; reap follows
-            _log.warning("%s to a child: %s", type(message).__name__, error)
-            return False
-        return True
+        return route is not None and self.inner.send(route, message)
 
     def stacks(self, answer: Callable[[str | None], None]) -> None:
         """Ask all ranks of the worker for their stacks; None when it is not there."""

@@ -98,6 +98,24 @@ def test_run_and_pause(place: Place) -> None:
         screen.finish()
 
 
+@pytest.mark.pitfall("P38")
+def test_a_plot_on_the_terminal_changes_as_steps_come(place: Place) -> None:
+    """What was drawn anew is also sent: nobody touches a key or the size meanwhile."""
+
+    def dots(picture: str) -> int:
+        return picture.partition("COST PER STEP")[2].count("•")
+
+    with place.terminal("--engine", "scripted", "--model", "scripted:rate=100", "Hello") as screen:
+        screen.until("step 0 pending")
+        screen.press("space")
+        few = dots(screen.until(lambda picture: dots(picture) >= 5))
+        screen.until(lambda picture: dots(picture) >= few + 10)
+        screen.press("space")
+        screen.until("PAUSED")
+        screen.press("q")
+        screen.finish()
+
+
 def test_without_a_prompt_the_most_recent_session(place: Place) -> None:
     place.run("run", *SCRIPTED, "--steps", "2", "--keep", "Older one")
     place.run("run", "--steps", "2", "--keep", "Newer one")

@@ -2,20 +2,28 @@
 
 import asyncio
 import os
+import random
+import time
 
 import pytest
 
+from engine_daemon import client as viewer
+from engine_daemon import following
 from engine_daemon.client import DaemonClient
 from engine_daemon.errors import InspectError
 from engine_daemon.protocol import commands as cmd
-from tests.daemons import Daemon, attached, running_daemon, watching
+from engine_daemon.protocol.reads import AskEvents
+from tests.daemons import PATIENCE_S, Daemon, Watch, attached, running_daemon, watching
 from tests.hub.test_wire import RawViewer
 
 SLOW = "scripted:rate=200"
 JOINERS = 100
 ORDERS = 100
+FAST = "scripted:rate=1000,context=2000000"
+NEVER_S = 1e6
 
 
+@pytest.mark.pitfall("P4")
 async def test_nobody_who_joins_a_run_misses_its_beginning() -> None:
     """A hundred attach while it runs; each gets every event from the first one on."""
     with running_daemon(SLOW) as daemon:
@@ -34,6 +42,7 @@ async def _joined(daemon: Daemon, session: str) -> list[int]:
         return [seq for seq, _ in watch.events]
 
 
+@pytest.mark.pitfall("P6")
 async def test_the_last_command_of_who_leaves_at_once_is_not_lost() -> None:
     with running_daemon(SLOW) as daemon:
         async with watching(daemon.paths) as watch:
@@ -46,6 +55,7 @@ async def test_the_last_command_of_who_leaves_at_once_is_not_lost() -> None:
             assert [note.text for note in columns.notes] == [str(n) for n in range(ORDERS)]
 
 
+@pytest.mark.pitfall("P21")
 def test_who_takes_the_name_of_another_gets_none_of_its_answers() -> None:
     """Two connections with one routing id: the second is not let in, and takes nothing over."""
     with running_daemon() as daemon:
@@ -63,6 +73,7 @@ def test_who_takes_the_name_of_another_gets_none_of_its_answers() -> None:
         second.close()
 
 
+@pytest.mark.pitfall("P15")
 async def test_a_forked_child_is_told_that_its_link_is_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -75,3 +86,48 @@ async def test_a_forked_child_is_told_that_its_link_is_none(
                     await client.command(cmd.Pause())
             with pytest.raises(InspectError, match="session"):
                 await client.command(cmd.Pause())
+
+
+@pytest.mark.pitfall("P16")
+@pytest.mark.parametrize(
+    "seconds", [3, pytest.param(600, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])]
+)
+async def test_a_viewer_that_pauses_at_random_is_woken_for_everything(
+    seconds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A ZeroMQ descriptor tells edges only, and to write may eat one: what lies there then is
+    looked for again. Pings and acknowledgements would come to the rescue: there are none."""
+    monkeypatch.setattr(viewer, "PING_S", NEVER_S)
+    monkeypatch.setattr(following, "ACK_S", NEVER_S)
+    rng = random.Random(seconds)
+    with running_daemon(FAST) as daemon:
+        async with watching(daemon.paths, run_to=None) as watch:
+            stop = time.monotonic() + seconds
+            async with asyncio.TaskGroup() as tasks:
+                asking = [tasks.create_task(_ask_on(watch, rng, stop)) for _ in range(3)]
+                while time.monotonic() < stop:
+                    known = watch.columns.next
+                    await watch.until(lambda c, n=known: c.next > n)  # type: ignore[misc]
+                    _stand_still(rng)
+                    await asyncio.sleep(rng.choice([0, 0, rng.uniform(0, 0.05)]))
+            await watch.client.command(cmd.Pause(), watch.session)
+            columns = await watch.until(lambda c: c.status == "paused")
+            assert [seq for seq, _ in watch.events] == list(range(columns.next))
+            assert min(task.result() for task in asking) > 0
+
+
+def _stand_still(rng: random.Random) -> None:
+    """Now and then the whole loop, as when a screen is drawn."""
+    if rng.random() < 0.3:
+        time.sleep(rng.uniform(0, 0.03))
+
+
+async def _ask_on(watch: Watch, rng: random.Random, stop: float) -> int:
+    """Question after question; how many were answered."""
+    answered = 0
+    while time.monotonic() < stop:
+        async with asyncio.timeout(PATIENCE_S):
+            await watch.client.ask(AskEvents(seqs=[0]), watch.session)
+        answered += 1
+        await asyncio.sleep(rng.uniform(0, 0.06))
+    return answered

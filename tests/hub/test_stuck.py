@@ -25,6 +25,7 @@ from tests.daemons import (
     wait_for,
     watching,
 )
+from tests.hub.holding import held, holdable
 
 PATIENCE_S = 1.0
 HANGS = "scripted:rate=0,hang_at=30"
@@ -166,6 +167,33 @@ async def test_a_worker_that_holds_python_writes_its_stacks_to_the_log() -> None
         wait_for(lambda: "pulse.py" in daemon.paths.log.read_text())
         assert "most recent call first" in daemon.paths.log.read_text()
         assert worker.is_running()
+
+
+@pytest.mark.pitfall("P31")
+@pytest.mark.fault("E4")
+async def test_a_worker_whose_python_is_held_by_a_c_call_is_stuck_and_never_dead() -> None:
+    """Not even its signs of life come through, for as long as it takes. Nothing is ended for it,
+    the hub answers meanwhile, and the session goes on."""
+    with directories() as root:
+        lock = holdable(root)
+        with Daemon("scripted:rate=100", stuck_s=PATIENCE_S) as daemon:
+            async with watching(daemon.paths, run_to=None, max_steps=100_000) as watch:
+                await watch.until(lambda c: len(c) >= 80)  # it has said that it decodes
+                worker = children(daemon.pid)["worker"]
+                with held(lock):
+                    os.kill(worker.pid, signal.SIGUSR2)
+                    await watch.until(lambda _: why(watch) == "silent")
+                    assert "no sign of life" in watch.client.state.engine.message
+                    async with DaemonClient(daemon.paths) as late:
+                        assert late.state.engine.word == "stuck"
+                    came = len(watch.columns)
+                columns = await watch.until(lambda c: len(c) >= came + 3 and why(watch) == "")
+                assert columns.lost is None
+                assert {"busy", "stuck"} <= set(watch.words)
+                assert "dead" not in watch.words
+                assert watch.client.state.engine.engine == 1
+                assert children(daemon.pid)["worker"].pid == worker.pid
+                assert [seq for seq, _ in watch.events] == list(range(columns.next))
 
 
 @pytest.mark.fault("E4")

@@ -95,8 +95,9 @@ class Pane(Widget, can_focus=True):
             self.set_timer(wait, self._draw_late)
 
     def _draw_late(self) -> None:
+        """What was to be drawn may have been, meanwhile."""
         self._late = False
-        self.refresh_from()
+        self.data_changed()
 
     def draw(self, columns: int, rows: int) -> Sequence[Line]:
         """The pane's rows for this size, at most `rows` of them."""

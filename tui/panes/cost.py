@@ -59,15 +59,17 @@ class CostPane(Pane):
 
     _of: object = None
     _taken = 0
+    _going_on = False
     _mode: Mode = "ms"
     _sum = 0.0
     _prefill: tuple[int, float] | None = None
-    _naive = (0, 0)
-    _stops = 0
+    _shown = (0, (0, 0), 0)
+    """Steps, measured points and those to come, and stops of conditions in the last drawing."""
 
     def _restart(self) -> None:
         self._of, self._taken, self._sum, self._prefill = self.view.path, 0, 0.0, None
         self._curve, self._so_far, self._fit = Curve(), Curve(), LineFit()
+        self._shown = (-1, (0, 0), 0)
         self._pauses: list[tuple[float, float]] = []
         self._sieve = Sieve()
         self._far: list[tuple[float, float]] = []
@@ -82,9 +84,16 @@ class CostPane(Pane):
         for step in range(self._taken, end):
             self._take_step(step)
         self._taken = end
-        self._naive = (len(store.naive), store.measuring)
-        if end < len(store):
-            self.set_timer(0.05, self.refresh_from)
+        if end < len(store) and not self._going_on:
+            self._going_on = True
+            self.set_timer(0.05, self._take_on)
+
+    def _take_on(self) -> None:
+        """Another slice; what it changes is drawn at the pane's own pace."""
+        self._going_on = False
+        if self.size.height:
+            self._take()
+            self.data_changed()
 
     def _take_step(self, step: int) -> None:
         store = self.view.columns
@@ -119,15 +128,15 @@ class CostPane(Pane):
     def data_changed(self) -> None:
         """Nothing here depends on the cursor: draw again for new steps and points only."""
         store = self.view.columns
-        known = (self._taken, self._naive, self._stops)
         points = (len(store.naive), store.measuring)
-        if self._of != self.view.path or known != (len(store), points, len(store.fired)):
+        if self._of != self.view.path or self._shown != (len(store), points, len(store.fired)):
             super().data_changed()
 
     def draw(self, columns: int, rows: int) -> Sequence[Line]:
         """Captions and the plot."""
         self._take()
-        self._stops = len(self.view.columns.fired)
+        store = self.view.columns
+        self._shown = (self._taken, (len(store.naive), store.measuring), len(store.fired))
         captions = [self._caption(columns)]
         parts = self._parts(columns)
         if parts and rows >= _LEAST_ROWS:

@@ -2,14 +2,23 @@
 
 `LLM_INSPECT_TEST_CLOCK`: a file with seconds that the wall clock is off by, read at each look.
 `LLM_INSPECT_TEST_AUDIT`: a file that gets a line for each audit event that a test wants to see.
+`LLM_INSPECT_TEST_HOLD`: a file; a worker waits for its lock in C, holding Python, when it starts
+and at SIGUSR2.
+`LLM_INSPECT_TEST_HOME_ON`: a kind of filesystem; $HOME is a mount of that kind in the mount table.
 """
 
+import ctypes
+import fcntl
 import os
+import signal
 import sys
 import time
+from pathlib import Path
 
 _CLOCK = os.environ.get("LLM_INSPECT_TEST_CLOCK")
 _AUDIT = os.environ.get("LLM_INSPECT_TEST_AUDIT")
+_HOLD = os.environ.get("LLM_INSPECT_TEST_HOLD")
+_HOME_ON = os.environ.get("LLM_INSPECT_TEST_HOME_ON")
 
 
 def _shift_clock(path: str) -> None:
@@ -48,7 +57,34 @@ def _audit(path: str) -> None:
     sys.addaudithook(hook)
 
 
+def _hold(path: str) -> None:
+    def wait(*_: object) -> None:
+        file = os.open(path, os.O_RDWR)
+        # PyDLL, unlike CDLL, keeps the interpreter's lock while the call lasts.
+        ctypes.PyDLL(None).flock(file, fcntl.LOCK_EX)
+        os.close(file)
+
+    if "engine_daemon.worker" in sys.orig_argv:
+        signal.signal(signal.SIGUSR2, wait)
+        wait()
+
+
+def _mount_home(kind: str) -> None:
+    real = Path.read_text
+    entry = f"9999 1 0:99 / {os.environ['HOME']} rw shared:1 - {kind} nas:/home rw\n"
+
+    def read_text(path: Path, encoding: str | None = None, errors: str | None = None) -> str:
+        text = real(path, encoding, errors)
+        return text + entry if str(path) == "/proc/self/mountinfo" else text
+
+    Path.read_text = read_text  # type: ignore[method-assign,assignment]
+
+
 if _CLOCK:
     _shift_clock(_CLOCK)
 if _AUDIT:
     _audit(_AUDIT)
+if _HOLD:
+    _hold(_HOLD)
+if _HOME_ON:
+    _mount_home(_HOME_ON)
