@@ -12,6 +12,7 @@ from typing import Final
 
 from engine_daemon.cli.output import safe, write_error
 from engine_daemon.protocol.state import EngineState, State
+from engine_daemon.sizes import sized, sized_of
 
 _BAR_CELLS: Final = 24
 _PARTS: Final = " ▏▎▍▌▋▊▉█"
@@ -108,9 +109,9 @@ def stage_text(stage: str) -> str:
 
 def _amount(engine: EngineState) -> str:
     if not engine.total:
-        return f"  {engine.done / 1e6:.0f} MB" if engine.done else ""
+        return f"  {sized(engine.done)}" if engine.done else ""
     share = min(engine.done / engine.total, 1.0)
-    return f"  {bar(share)} {engine.done / 1e6:.0f}/{engine.total / 1e6:.0f} MB"
+    return f"  {bar(share)} {sized_of(engine.done, engine.total)}"
 
 
 def bar(share: float) -> str:

@@ -19,6 +19,7 @@ from engine_daemon.cli.progress import LoadProgress
 from engine_daemon.cli.target import target_of
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.protocol.state import EngineState, State
+from engine_daemon.sizes import sized
 
 _MODULE: Final = "engine_daemon.worker.pull"
 
@@ -60,7 +61,7 @@ def _report(name: str, found: dict[str, Any], given: Given) -> None:
         row = {"name": name, "path": found["folder"], "bytes": found["bytes"]}
         tell(msgspec.json.encode(row).decode())
     else:
-        tell(f"{name}: {found['bytes'] / 1e6:.0f} MB in {found['folder']}")
+        tell(f"{name}: {sized(found['bytes'])} in {found['folder']}")
 
 
 def _state(name: str, line: dict[str, Any]) -> State:

@@ -40,7 +40,9 @@ def test_a_repository_is_downloaded(place: Place, hub: Hub) -> None:
     pulled = place.run("models", "pull", "acme/tiny")
     assert "downloading" in pulled.err
     assert str(place.root / "hub") in pulled.out.decode()
-    assert "acme/tiny" in place.run("models", "list").out.decode()
+    listed = place.run("models", "list").out.decode()
+    assert "acme/tiny" in listed
+    assert " 0 MB" not in listed
 
 
 @pytest.mark.parametrize(
