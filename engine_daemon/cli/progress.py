@@ -10,7 +10,7 @@ import threading
 import time
 from typing import Final
 
-from engine_daemon.cli.output import safe, write_error
+from engine_daemon.cli.output import safe, say, write_error
 from engine_daemon.protocol.state import EngineState, State
 from engine_daemon.sizes import sized, sized_of
 
@@ -41,6 +41,7 @@ class LoadProgress:
         self._started = time.monotonic()
         self._bar = sys.stderr.isatty() and os.environ.get("TERM", "") not in ("", "dumb")
         self._stage: str | None = None
+        self._stuck = False
         self._engine: EngineState | None = None
         self._drawn = 0.0
         self._lock = threading.Lock()
@@ -50,8 +51,11 @@ class LoadProgress:
     def update(self, state: State) -> None:
         """What the engine is doing now."""
         engine = state.engine
+        stuck, self._stuck = self._stuck, engine.word == "stuck"
         if engine.word not in ("starting", "loading"):
             self.close()
+            if self._stuck and not stuck:
+                say(f"{engine.message}; {engine.hint}")
         elif self._bar:
             with self._lock:
                 self._draw(engine)
