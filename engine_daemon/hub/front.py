@@ -76,7 +76,7 @@ class Front:
         self._let_in()
         self.viewers: dict[bytes, Viewer] = {}
         self.leases = Leases(changed)
-        self._orders = Orders(epoch, store, engine, self.leases, self._tell, changed)
+        self._orders = Orders(epoch, store, engine, self.leases, self.viewers, self._tell, changed)
         self._late = LateJoiners()
         self._left: dict[bytes, int] = {}
         self._lags: list[int] = []

@@ -61,7 +61,8 @@ class People(Screen[None]):
         return True
 
     def tell_news(self) -> None:
-        """What came from others: the lease is lost. And why the session stands, if for an error."""
+        """What came from others: the lease is lost, or the recording gone. And why the session
+        stands, if for an error."""
         self._tell_stop()
         self._mend_loss()
         while self.view.taken_by:
@@ -69,6 +70,9 @@ class People(Screen[None]):
             if self.control is not None:
                 self.control.forget()
             self._tell(SafeText(f"{who_text(by)} took the lease of this session · L takes it back"))
+        while self.view.removed_by:
+            who = who_text(self.view.removed_by.pop(0)) or "somebody"
+            self._tell(SafeText(f"{who} removed this recording · what is shown here is all of it"))
 
     def _tell_stop(self) -> None:
         """The reason an error gives, each time one stops the session."""
