@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from engine_daemon.accounts import uids_of
 from engine_daemon.cli import logs
 from engine_daemon.cli.beforehand import check_startable, keeps_options, last_options
 from engine_daemon.cli.options import Given
@@ -58,6 +59,8 @@ def start_command(given: Given) -> int:
     """`daemon start`: returns when the model is ready, or the hub answers."""
     target = target_of(given, starts_daemon=True)
     check_model(target.asked)
+    for option, names in (("share", given.share), ("share-control", given.share_control)):
+        uids_of(f"--{option}", names or "")
     name = target.paths.name
     if not is_running(target.paths):
         try:

@@ -103,7 +103,7 @@ def _facts(row: Row, recording: Recording, columns: Columns) -> Line:
 
 def rename(arguments: list[str], given: Given) -> int:
     """`sessions rename SESSION TITLE`."""
-    target, title = target_of(given), arguments[1]
+    target, title = target_of(given), " ".join(arguments[1].splitlines())
     if not title.strip() or len(title) > _TITLE_CHARACTERS:
         raise InspectError(f"a title has 1 to {_TITLE_CHARACTERS} characters")
     row = _find(target, arguments[0])

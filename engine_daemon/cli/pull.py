@@ -26,6 +26,8 @@ _MODULE: Final = "engine_daemon.worker.pull"
 
 def main(name: str, given: Given) -> int:
     """Pull `name`; its folder is the last line on standard output."""
+    if not name.strip():
+        raise InspectError("NAME is empty", "Give owner/name, a .gguf file or a folder")
     cache = target_of(given).paths.cache.absolute()
     command = ["--model", name, "--cache-dir", str(cache)]
     if given.revision is not None:

@@ -251,6 +251,14 @@ def test_a_forged_recording_does_not_end_the_daemon(place: Place) -> None:
     place.run("run", *SCRIPTED, "--steps", "2", "Hello")
 
 
+def test_a_title_is_one_line(place: Place) -> None:
+    session = place.run(*RUN, "--steps", "1").lines[-1]["session"]
+    done = place.run("sessions", "rename", session, "two\nlines\n")
+    assert done.out.decode() == f"{session} is called two lines\n"
+    (row,) = place.json("sessions", "list", "--json")
+    assert row["title"] == "two lines"
+
+
 def test_a_recording_that_is_cut_is_told_when_it_happens(place: Place) -> None:
     """The run goes on for hours, perhaps."""
     slow = ("--engine", "scripted", "--model", "scripted:rate=40")
