@@ -324,6 +324,9 @@ class DaemonClient(Following):
             case cmd.Lost(session=session):
                 self._leases.pop(session, None)
                 self._put(message)
+            case cmd.Removed(session=session):
+                self._following.pop(session, None)
+                self._put(message)
             case cmd.ErrorMessage(code="no_hello"):
                 if self._link is not None:
                     self._link.fail(FORGOTTEN)

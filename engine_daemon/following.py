@@ -19,7 +19,7 @@ ACK_PARTS: Final = 4
 ACK_S: Final = 0.5
 """… or after so long."""
 
-Update = cmd.StateMessage | cmd.Batch | cmd.Snapshot | cmd.Lost | LinkLost | LinkUp
+Update = cmd.StateMessage | cmd.Batch | cmd.Snapshot | cmd.Lost | cmd.Removed | LinkLost | LinkUp
 
 
 class Following:

@@ -21,6 +21,7 @@ from engine_daemon.paths import name_option
 from engine_daemon.protocol import codec
 from engine_daemon.protocol import commands as cmd
 from engine_daemon.protocol.codec import WireError, decode_body, open_envelope, seal
+from engine_daemon.sizes import sized
 
 FORGOTTEN: Final = "the daemon has forgotten this viewer"
 SILENT: Final = "the daemon does not answer"
@@ -237,7 +238,7 @@ def check_message(message: cmd.Message, session: str | None = None) -> None:
     if size > codec.TEXT_LIMIT:
         limit = codec.TEXT_LIMIT // (1024 * 1024)
         raise InspectError(
-            f"the prompt is {size / 1e6:.1f} MB, the limit is {limit} MiB",
+            f"the prompt is {sized(size)}, the limit is {limit} MiB",
             "Use a shorter one",
             code="too_big",
         )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from engine_daemon.errors import InspectError
 from engine_daemon.protocol.codec import WireError, unpack_event
-from engine_daemon.protocol.commands import Batch, Lost, Snapshot, StateMessage
+from engine_daemon.protocol.commands import Batch, Lost, Removed, Snapshot, StateMessage
 from engine_daemon.protocol.events import UnknownEvent
 from engine_daemon.protocol.reads import AskEvents
 from engine_daemon.recording.columns import Columns, GapError
@@ -128,6 +128,9 @@ class Feed:
                 case Lost(session=session, by=by):
                     if session == self._view.session:
                         self._view.taken_by.append(by)
+                case Removed(session=session, by=by):
+                    if session == self._view.session:
+                        self._view.removed_by.append(by)
                 case LinkLost():
                     self._view.link, self._view.link_text = False, update.reason
                     self._view.link_hint = update.hint

@@ -14,7 +14,7 @@ from engine_daemon.errors import Exit, InspectError
 from engine_daemon.protocol.commands import Answer, AnyCommand, At, Batch, Reply
 from engine_daemon.protocol.reads import AnyAsk, AskEvents
 from engine_daemon.protocol.state import EngineState, State
-from engine_daemon.protocol.viewing import LeaseWord
+from engine_daemon.protocol.viewing import LeaseWord, Removed
 from engine_daemon.recording.columns import Columns
 from engine_daemon.recording.ending import is_written
 from engine_daemon.recording.reader import Recording
@@ -118,7 +118,8 @@ class RecordedSource:
         """There is but one session here."""
 
     async def updates(self) -> "AsyncIterator[list[Update | Skipped]]":
-        """What is appended, as long as somebody looks."""
+        """What is appended, as long as somebody looks; once, that the file is gone."""
+        told = False
         while True:
             await asyncio.sleep(LOOK_S)
             before = self.recording.next
@@ -133,6 +134,9 @@ class RecordedSource:
             while self._next < self.recording.next:
                 self.before_more()
                 yield self._take()
+            if self.recording.removed and not told:
+                told = True
+                yield [Removed(session=self.session, by="")]
 
     def _take(self) -> "list[Update | Skipped]":
         """The next events there are; those that are lost are named."""

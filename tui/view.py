@@ -47,7 +47,8 @@ class View:
         cursor: the step looked at; None follows the head.
         link: False while the daemon cannot be reached; `link_text` says why, `link_hint` what
             helps.
-        holds: whether this viewer has the lease of a session; `taken_by`: who took one from it.
+        holds: whether this viewer has the lease of a session; `taken_by`: who took one from it,
+            `removed_by`: who removed its recording (empty: somebody), until that is said.
         observing: this viewer only watches.
         behind: how far this is behind the session.
         overlay: what was read of a step, shown beside its candidates.
@@ -66,6 +67,7 @@ class View:
         self.wanted: list[int] = []
         self.holds: Callable[[str | None], bool] = lambda session: False
         self.taken_by: list[str] = []
+        self.removed_by: list[str] = []
         self.observing = False
         self.overlay: Overlay | None = None
         self.replay: Replay | None = None

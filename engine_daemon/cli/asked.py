@@ -111,4 +111,4 @@ def _written(value: object) -> str:
         return "on" if value else "off"
     if isinstance(value, float):
         return duration_text(value)
-    return "unset" if value is None else str(value)
+    return "unset" if value in (None, "") else str(value)

@@ -3,11 +3,13 @@
 Reads configuration files of models; loads nothing and asks nobody.
 """
 
+import shlex
 from pathlib import Path
 
 import msgspec
 
-from engine_daemon.config import DaemonOptions
+from engine_daemon.accounts import uids_of
+from engine_daemon.config import Asked, DaemonOptions
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.model_store import DEMO_NAME, cached_models, find_cached
 from engine_daemon.outside import parse_json
@@ -17,7 +19,10 @@ from engine_daemon.shares import why_not
 
 
 def check_startable(options: DaemonOptions) -> None:
-    """Raise InspectError (exit 3) for what can never load. What passes may still fail."""
+    """Raise InspectError for what can never load (exit 3), or be shared with (2). What passes may
+    still fail."""
+    uids_of("--share", options.share)
+    uids_of("--share-control", options.share_control)
     engine = options.engine
     if engine.backend != "hf":
         if engine.ranks > 1:
@@ -97,12 +102,40 @@ def keeps_options(error: InspectError, paths: Paths) -> InspectError:
     return error
 
 
+def others_before(paths: Paths, asked: Asked, new: DaemonOptions) -> str | None:
+    """The options of the last daemon, where a restart would have kept them and this start does not:
+    as one would type them."""
+    before = _read(paths.options)
+    if before is None:
+        return None
+    try:
+        again = asked.applied_to(before)
+    except InspectError:  # what is asked for now does not go with them
+        return None
+    return typed(before) if typed(again) != typed(new) else None
+
+
+def typed(options: DaemonOptions) -> str:
+    """The options that count, for a shell: what is computed, where, and who may see it."""
+    words = [in_words(options.engine)]
+    for name in ("share", "share_control"):
+        value = getattr(options, name)
+        if value:
+            words.append(_typed(name, value))
+    return " ".join(words)
+
+
 def in_words(engine: EngineOptions) -> str:
-    """The options that count, as one would type them."""
+    """The part of it that is the engine's."""
     usual = EngineOptions()
-    words = [f"--engine {engine.backend}", f"--model {engine.model}"]
-    for name in ("tp", "device", "dtype"):
+    words = [_typed("engine", engine.backend), _typed("model", engine.model)]
+    for name in ("revision", "tp", "device", "dtype", "max_context", "verify", "plain_engine"):
         value = getattr(engine, name)
         if value != getattr(usual, name):
-            words.append(f"--{name} {value}")
+            words.append(_typed(name, value))
     return " ".join(words)
+
+
+def _typed(name: str, value: object) -> str:
+    option = f"--{name.replace('_', '-')}"
+    return option if value is True else f"{option} {shlex.quote(str(value))}"

@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from engine_daemon.accounts import uids_of
 from engine_daemon.cli import logs
 from engine_daemon.cli.beforehand import check_startable, keeps_options, last_options
 from engine_daemon.cli.options import Given
@@ -23,9 +24,9 @@ from engine_daemon.cli.table import table
 from engine_daemon.cli.target import (
     ASKING,
     Target,
-    base,
     check_model,
     check_running,
+    chosen,
     defaults,
     lenient_config,
     running_target,
@@ -39,7 +40,14 @@ from engine_daemon.client import DaemonClient
 from engine_daemon.config import DaemonOptions
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.launch import stop_daemon, wait_ready
-from engine_daemon.lookup import endpoint_of, is_running, no_daemon, read_connection
+from engine_daemon.lookup import (
+    endpoint_of,
+    is_halted,
+    is_running,
+    no_daemon,
+    owner,
+    read_connection,
+)
 from engine_daemon.outside import parse_json
 from engine_daemon.paths import foreign, read_regular, runtime_base
 from engine_daemon.protocol.codec import VERSION
@@ -51,10 +59,12 @@ def start_command(given: Given) -> int:
     """`daemon start`: returns when the model is ready, or the hub answers."""
     target = target_of(given, starts_daemon=True)
     check_model(target.asked)
+    for option, names in (("share", given.share), ("share-control", given.share_control)):
+        uids_of(f"--{option}", names or "")
     name = target.paths.name
     if not is_running(target.paths):
         try:
-            _start(target, target.asked.applied_to(base(target, implicit=False)), given)
+            _start(target, chosen(target, implicit=False), given)
             return 0
         except InspectError as error:
             if not started_meanwhile(target, error):
@@ -98,10 +108,12 @@ def stop_command(given: Given) -> int:
     target = running_target(given)
     if not is_running(target.paths):
         raise no_daemon(target.paths.name)
-    if not _may_stop(target, given):
+    state = _state_before(target)
+    if not _may_stop(target, state, given):
         return Exit.DAEMON
     stop_daemon(target.paths)
     say(f"the daemon {target.paths.name} has stopped; its sessions open again at the next start")
+    _say_in_use(target, state)
     return 0
 
 
@@ -114,9 +126,11 @@ def restart_command(given: Given) -> int:
     options = target.asked.applied_to(last or defaults(target, implicit=False))
     check_startable(options)
     if is_running(paths):
-        if not _may_stop(target, given):
+        state = _state_before(target)
+        if not _may_stop(target, state, given):
             return Exit.DAEMON
         stop_daemon(paths)
+        _say_in_use(target, state)
     if last is not None:  # until the model is loaded
         last.save(paths.before)
     try:
@@ -126,16 +140,40 @@ def restart_command(given: Given) -> int:
     return 0
 
 
-def _may_stop(target: Target, given: Given) -> bool:
-    """On a terminal, ask when others are attached."""
-    if given.yes or not sys.stdin.isatty():
-        return True
+def _state_before(target: Target) -> State | None:
+    """The state of a daemon that is about to be stopped; None where it does not tell. A halted one
+    is not waited for."""
+    pid = owner(target.paths)
+    if pid is not None and is_halted(pid):
+        return None
     try:
-        viewers = state_of(target).viewers
+        return state_of(target)
     except InspectError:
-        return True
-    others = [f"{viewer.who} ({viewer.client})" for viewer in viewers if not _asks(viewer)]
-    if not others:
+        return None
+
+
+def _others(state: State | None) -> list[str]:
+    """Who is attached and stays."""
+    viewers = [] if state is None else state.viewers
+    return [f"{viewer.who} ({viewer.client})" for viewer in viewers if not _asks(viewer)]
+
+
+def _say_in_use(target: Target, state: State | None) -> None:
+    """Nobody was asked, perhaps: who was sent away, and what ran. Sessions stand in their logs."""
+    others = _others(state)
+    if others:
+        say(f"attached until then: {', '.join(others)}")
+    ran = [] if state is None else [s.session for s in state.sessions if s.status == "running"]
+    if ran:
+        which = "it stands" if len(ran) == 1 else "they stand"
+        resume = f"llm-inspect resume {ran[0]}{target.option}"
+        say(f"ran until then: {', '.join(ran)}; {which} where the log ends, {resume} goes on")
+
+
+def _may_stop(target: Target, state: State | None, given: Given) -> bool:
+    """On a terminal, ask when others are attached."""
+    others = _others(state)
+    if given.yes or not sys.stdin.isatty() or not others:
         return True
     say(f"attached to the daemon {target.paths.name}: {', '.join(others)}")
     sys.stderr.write("Stop it all the same? [y/N] ")

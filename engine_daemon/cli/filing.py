@@ -15,11 +15,11 @@ import msgspec
 
 from engine_daemon.cli import control
 from engine_daemon.cli.options import Given
-from engine_daemon.cli.output import tell
+from engine_daemon.cli.output import say, tell
 from engine_daemon.cli.recordings import say_missing
 from engine_daemon.cli.request import who
 from engine_daemon.cli.sessions import Row, rows_of
-from engine_daemon.cli.target import Target, target_of
+from engine_daemon.cli.target import Target, state_of, target_of
 from engine_daemon.client import DaemonClient
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.export.objects import Line
@@ -103,7 +103,7 @@ def _facts(row: Row, recording: Recording, columns: Columns) -> Line:
 
 def rename(arguments: list[str], given: Given) -> int:
     """`sessions rename SESSION TITLE`."""
-    target, title = target_of(given), arguments[1]
+    target, title = target_of(given), " ".join(arguments[1].splitlines())
     if not title.strip() or len(title) > _TITLE_CHARACTERS:
         raise InspectError(f"a title has 1 to {_TITLE_CHARACTERS} characters")
     row = _find(target, arguments[0])
@@ -189,6 +189,7 @@ def remove(arguments: list[str], given: Given) -> int:
             f"{row.session} is kept",
             f"Stop keeping it first: llm-inspect sessions keep --off {row.session}",
         )
+    looking = _looking_at(target, row.session)
     _let_go(target, row, given)
     path = Path(row.file)
     if row.status not in ("foreign", "newer", "damaged", "cut"):
@@ -196,7 +197,19 @@ def remove(arguments: list[str], given: Given) -> int:
     path.unlink()
     pin(path, on=False)
     tell(f"{row.session} is removed")
+    if looking:
+        with contextlib.suppress(InspectError):  # it has ended meanwhile, and they with it
+            _command(target, Release(session=row.session, removed=True), row.session, given)
+        say(f"told who looked at it: {', '.join(looking)}")
     return Exit.DONE
+
+
+def _looking_at(target: Target, session: str) -> list[str]:
+    """Who follows it at its daemon, though it was closed. Who replays its file sees it go."""
+    if not is_running(target.paths):
+        return []
+    viewers = state_of(target).viewers
+    return [f"{one.who} ({one.client})" for one in viewers if session in one.sessions]
 
 
 def _find(target: Target, wanted: str) -> Row:

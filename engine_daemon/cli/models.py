@@ -7,6 +7,7 @@ from engine_daemon.cli.output import tell
 from engine_daemon.cli.table import table
 from engine_daemon.cli.target import target_of
 from engine_daemon.model_store import DEMO_NAME, cached_models
+from engine_daemon.sizes import sized
 
 
 def main(given: Given) -> int:
@@ -18,7 +19,7 @@ def main(given: Given) -> int:
             row = {"name": model.name, "path": str(model.path), "bytes": model.bytes}
             tell(msgspec.json.encode(row).decode())
     elif models:
-        rows = [(m.name, f"{m.bytes / 1e6:.0f} MB", str(m.path)) for m in models]
+        rows = [(m.name, sized(m.bytes), str(m.path)) for m in models]
         tell(table(("MODEL", "SIZE", "PATH"), rows))
     else:
         tell(f"no model is cached yet; {DEMO_NAME} is fetched when it is first used")

@@ -170,7 +170,7 @@ def _count(name: str, arguments: list[str]) -> None:
     command = COMMANDS[name]
     usage = f"Usage: llm-inspect {name} {command.usage}".replace("  ", " ").rstrip()
     if len(arguments) < command.least:
-        raise InspectError(f"{name} needs {command.usage.split()[0]}", usage)
+        raise InspectError(f"{name} needs {command.usage.split()[len(arguments)]}", usage)
     if len(arguments) > command.most:
         extra = arguments[command.most]
         hint = "Put a prompt of several words in quotes" if "PROMPT" in command.usage else usage

@@ -10,8 +10,9 @@ import threading
 import time
 from typing import Final
 
-from engine_daemon.cli.output import safe, write_error
+from engine_daemon.cli.output import safe, say, write_error
 from engine_daemon.protocol.state import EngineState, State
+from engine_daemon.sizes import sized, sized_of
 from engine_daemon.stages import stage_text
 
 _BAR_CELLS: Final = 24
@@ -28,6 +29,7 @@ class LoadProgress:
         self._started = time.monotonic()
         self._bar = sys.stderr.isatty() and os.environ.get("TERM", "") not in ("", "dumb")
         self._stage: str | None = None
+        self._stuck = False
         self._engine: EngineState | None = None
         self._drawn = 0.0
         self._lock = threading.Lock()
@@ -37,8 +39,11 @@ class LoadProgress:
     def update(self, state: State) -> None:
         """What the engine is doing now."""
         engine = state.engine
+        stuck, self._stuck = self._stuck, engine.word == "stuck"
         if engine.word not in ("starting", "loading"):
             self.close()
+            if self._stuck and not stuck:
+                say(f"{engine.message}; {engine.hint}")
         elif self._bar:
             with self._lock:
                 self._draw(engine)
@@ -88,9 +93,9 @@ class LoadProgress:
 
 def _amount(engine: EngineState) -> str:
     if not engine.total:
-        return f"  {engine.done / 1e6:.0f} MB" if engine.done else ""
+        return f"  {sized(engine.done)}" if engine.done else ""
     share = min(engine.done / engine.total, 1.0)
-    return f"  {bar(share)} {engine.done / 1e6:.0f}/{engine.total / 1e6:.0f} MB"
+    return f"  {bar(share)} {sized_of(engine.done, engine.total)}"
 
 
 def bar(share: float) -> str:

@@ -12,6 +12,7 @@ from engine_daemon.cli.options import Given
 from engine_daemon.errors import InspectError
 from engine_daemon.protocol.codec import TEXT_LIMIT
 from engine_daemon.protocol.values import PromptSpec
+from engine_daemon.sizes import sized
 
 STDIN: Final = "-"
 
@@ -102,6 +103,6 @@ def _check(text: bytes, origin: str) -> None:
 
 
 def _too_big(what: str, size: int | None) -> InspectError:
-    amount = "more" if size is None else f"{size / 1e6:.1f} MB"
+    amount = "more" if size is None else sized(size)
     limit = f"the limit is {TEXT_LIMIT >> 20} MiB"
     return InspectError(f"{what} {amount}, {limit}" if size else f"{what} over the limit: {limit}")

@@ -19,12 +19,15 @@ from engine_daemon.cli.progress import LoadProgress
 from engine_daemon.cli.target import target_of
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.protocol.state import EngineState, State
+from engine_daemon.sizes import sized
 
 _MODULE: Final = "engine_daemon.worker.pull"
 
 
 def main(name: str, given: Given) -> int:
     """Pull `name`; its folder is the last line on standard output."""
+    if not name.strip():
+        raise InspectError("NAME is empty", "Give owner/name, a .gguf file or a folder")
     cache = target_of(given).paths.cache.absolute()
     command = ["--model", name, "--cache-dir", str(cache)]
     if given.revision is not None:
@@ -60,7 +63,7 @@ def _report(name: str, found: dict[str, Any], given: Given) -> None:
         row = {"name": name, "path": found["folder"], "bytes": found["bytes"]}
         tell(msgspec.json.encode(row).decode())
     else:
-        tell(f"{name}: {found['bytes'] / 1e6:.0f} MB in {found['folder']}")
+        tell(f"{name}: {sized(found['bytes'])} in {found['folder']}")
 
 
 def _state(name: str, line: dict[str, Any]) -> State:

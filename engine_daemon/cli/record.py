@@ -47,10 +47,11 @@ class Recorder:
         except OSError as error:
             raise InspectError(f"cannot record to {name}: {error.strerror}") from None
 
-    def write(self, seq: int, packed: bytes) -> None:
-        """One event. A file that takes no more ends the recording, not the run."""
+    def write(self, seq: int, packed: bytes) -> str:
+        """One event. A file that takes no more ends the recording, not the run: what is to be said
+        then, once; else empty."""
         if self._fd is None:
-            return
+            return ""
         data = frame(seq, packed)
         try:
             while data:
@@ -64,6 +65,8 @@ class Recorder:
                 code="disk_full",
             )
             self._close()
+            return f"{self._failure.message}; the run goes on without it"
+        return ""
 
     def check(self) -> None:
         """Raise InspectError (exit 4) when the recording is not whole."""

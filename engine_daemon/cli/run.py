@@ -80,7 +80,12 @@ def main(arguments: list[str], given: Given) -> int:
             error.hint = with_name(error.hint, target.paths.name)
             printer.error(error)
             raise
-        recorder.check()
+        try:
+            recorder.check()
+        except InspectError as cut:
+            if code == Exit.DONE:
+                raise
+            say(f"{cut.message}. {cut.hint}")  # how the run ended is told by its own exit code
         return code
 
 
@@ -208,7 +213,8 @@ class Run:
 
     def _take(self, batch: Batch) -> None:
         for seq, packed in batch.ev:
-            self._recorder.write(seq, packed)
+            if cut := self._recorder.write(seq, packed):
+                self._asides.append(cut)
             event = unpack_event(packed)
             for line in self._lines.feed(seq, event):
                 self._progress.close()

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from engine_daemon.cli.asked import check_asked
-from engine_daemon.cli.beforehand import in_words, options_before
+from engine_daemon.cli.beforehand import in_words, options_before, others_before
 from engine_daemon.cli.options import Given
 from engine_daemon.cli.output import say
 from engine_daemon.cli.progress import LoadProgress
@@ -130,13 +130,19 @@ def defaults(target: Target, *, implicit: bool) -> DaemonOptions:
     )
 
 
-def base(target: Target, *, implicit: bool) -> DaemonOptions:
-    """What a start adds what is asked for to: after a restart that failed, what ran before it."""
+def chosen(target: Target, *, implicit: bool) -> DaemonOptions:
+    """The options of a start: what is asked for, else the usual; after a restart that failed, what
+    ran before it. Where the last daemon had others, they are told. InspectError as `applied_to`."""
     before = options_before(target.paths)
-    if before is None:
-        return defaults(target, implicit=implicit)
-    say(f"the last restart failed: this start goes back to {in_words(before.engine)}")
-    return before
+    if before is not None:
+        say(f"the last restart failed: this start goes back to {in_words(before.engine)}")
+        return target.asked.applied_to(before)
+    options = target.asked.applied_to(defaults(target, implicit=implicit))
+    others = others_before(target.paths, target.asked, options)
+    if others is not None:
+        again = f"llm-inspect daemon restart{target.option} {others}"
+        say(f"note: the last daemon {target.paths.name} had other options; to have them: {again}")
+    return options
 
 
 def ensure_running(target: Target) -> None:
@@ -160,9 +166,8 @@ def ensure_running(target: Target) -> None:
 
 def _start_or_join(target: Target) -> None:
     if not is_running(target.paths):
-        options = target.asked.applied_to(base(target, implicit=True))
         try:
-            start(target, options)
+            start(target, chosen(target, implicit=True))
             return
         except InspectError as error:
             # Somebody else may have started one at the same moment; theirs will do.

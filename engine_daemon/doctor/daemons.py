@@ -33,7 +33,7 @@ def look() -> Iterator[Row]:
     known = list(_known(base, config))
     for paths in known:
         yield from _one(paths)
-    yield from _unseen({paths.runtime for paths in known})
+    yield from _unseen({paths.runtime for paths in known}, base)
     if not any(is_running(paths) for paths in known):
         yield ok("daemon", "none is running; llm-inspect starts one")
 
@@ -96,20 +96,28 @@ def _sharing(area: str, paths: Paths) -> Iterator[Row]:
         yield fail(area, f"shared with {who}, but {closed} keeps them out", f"chmod o+x {closed}")
 
 
-def _unseen(known: set[Path]) -> Iterator[Row]:
-    """Daemons of ours that run, with a folder that is not what we see under its name: another
-    /tmp (private tmp, a container), or one cleaned away."""
-    for folder, pid in _hubs():
-        seen = folder in known or Path(os.path.realpath(folder)) in known
-        if not seen and not _same_folder(folder, pid):
-            yield fail(
-                "daemon",
-                f"pid {pid} has its sockets in a {folder} that is not the one seen here",
-                f"It runs with another /tmp; set [paths] runtime, then end it: kill {pid}",
-            )
+def _unseen(known: set[Path], base: Path) -> Iterator[Row]:
+    """Daemons of ours that run and are not those of the runtime directory looked at: of another
+    one, or with a folder that is not what we see under its name, as theirs is another /tmp (a
+    private one, a container). Nothing is wrong with them."""
+    for folder, pid, name in _hubs():
+        if folder in known or Path(os.path.realpath(folder)) in known:
+            continue
+        if _same_folder(folder, pid):
+            if folder.parent == base.absolute():  # cleaned away: it makes it again within seconds
+                continue
+            where = f"LLM_INSPECT_RUNTIME_DIR={folder.parent} reaches it"
+            yield ok("daemon", f"{name}, pid {pid}, has another runtime directory; {where}")
+            continue
+        yield warn(
+            "daemon",
+            f"{name}, pid {pid}, runs, with a {folder} that is not the one seen here:"
+            " it has another /tmp (a private one, or a container's)",
+            "Attach from where it was started, or set [paths] runtime to a folder that both see",
+        )
 
 
-def _hubs() -> Iterator[tuple[Path, int]]:
+def _hubs() -> Iterator[tuple[Path, int, str]]:
     for process in Path("/proc").iterdir():
         if not process.name.isdecimal():
             continue
@@ -117,7 +125,9 @@ def _hubs() -> Iterator[tuple[Path, int]]:
             words = (process / "cmdline").read_bytes().split(b"\0")
             if process.stat().st_uid == os.getuid() and _HUB in words:
                 folder = words[words.index(b"--runtime") + 1]
-                yield Path(os.fsdecode(folder)), int(process.name)
+                names = (word for word in words if word.startswith(b"--name="))
+                name = os.fsdecode(next(names, b"--name=?")).removeprefix("--name=")
+                yield Path(os.fsdecode(folder)), int(process.name), name
 
 
 def _same_folder(folder: Path, pid: int) -> bool:

@@ -7,9 +7,10 @@ import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
-from engine_daemon.doctor.row import Row, fail, ok, size, warn
+from engine_daemon.doctor.row import Row, fail, ok, warn
 from engine_daemon.doctor.versions import engine_installed
 from engine_daemon.outside import parse_json
+from engine_daemon.sizes import sized
 
 TORCH_S: Final = 120.0
 """A first import of torch from a slow disk takes long."""
@@ -54,7 +55,7 @@ def _cards() -> Iterator[Row]:
 
 
 def _card(index: str, name: str, total: int, free: int) -> Row:
-    area, says = f"gpu {index}", f"{name}, {size(free)} of {size(total)} free"
+    area, says = f"gpu {index}", f"{name}, {sized(free)} of {sized(total)} free"
     if free < total * _FULL:
         return warn(area, says, "nvidia-smi says who holds it")
     return ok(area, says)
@@ -90,5 +91,5 @@ def _torch(cards: bool) -> Iterator[Row]:
         else:
             yield ok("torch", says)
     for device in found["cuda"]:
-        free = f"{size(device['free'])} of {size(device['total'])} free"
+        free = f"{sized(device['free'])} of {sized(device['total'])} free"
         yield ok(f"cuda:{device['index']}", f"{device['name']}, {free}, torch {found['torch']}")

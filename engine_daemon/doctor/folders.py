@@ -9,9 +9,10 @@ from typing import Final
 
 from engine_daemon.config import CONFIG_FILE, Config, read_config
 from engine_daemon.doctor.mounts import Mount, existing, mount_of, mounts
-from engine_daemon.doctor.row import Row, fail, ok, size, warn
+from engine_daemon.doctor.row import Row, fail, ok, warn
 from engine_daemon.errors import InspectError
 from engine_daemon.paths import Paths, foreign_folder, paths_for
+from engine_daemon.sizes import sized
 
 LITTLE: Final = 1_000_000_000
 NOTHING: Final = 16_000_000
@@ -109,7 +110,7 @@ def _kept(area: str, folder: Path, table: list[Mount], what: str) -> Iterator[Ro
         yield fail(area, f"{here} cannot be written: no {what}", f"Make it writable. {_CHOOSE}")
         return
     free = shutil.disk_usage(here).free
-    says = f"{folder}, {size(free)} free"
+    says = f"{folder}, {sized(free)} free"
     mount = mount_of(folder, table)
     if free < NOTHING:
         yield fail(area, f"{says}: no room for {what}", f"Make room. {_CHOOSE}")

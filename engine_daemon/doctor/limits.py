@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from engine_daemon.doctor.row import Row, ok, size, warn
+from engine_daemon.doctor.row import Row, ok, warn
+from engine_daemon.sizes import sized
 
 FILES: Final = 1024
 MEMORY: Final = 2_000_000_000
@@ -30,14 +31,14 @@ def _memory() -> Iterator[Row]:
     if limit is not None and limit < MEMORY:
         yield warn(
             "memory",
-            f"this login or container may use {size(limit)} only (cgroup)",
+            f"this login or container may use {sized(limit)} only (cgroup)",
             "Ask for more; a model that does not fit is ended by the kernel",
         )
     elif free is not None and free < MEMORY:
-        yield warn("memory", f"{size(free)} available", "End what is not needed")
+        yield warn("memory", f"{sized(free)} available", "End what is not needed")
     elif free is not None:
-        group = "" if limit is None else f", this group may use {size(limit)}"
-        yield ok("memory", f"{size(free)} available{group}")
+        group = "" if limit is None else f", this group may use {sized(limit)}"
+        yield ok("memory", f"{sized(free)} available{group}")
 
 
 def available(table: Path = Path("/proc/meminfo")) -> int | None:

@@ -32,12 +32,3 @@ def warn(area: str, says: str, do: str) -> Row:
 def fail(area: str, says: str, do: str) -> Row:
     """In the way."""
     return Row(area, "fail", says, do)
-
-
-def size(count: float) -> str:
-    """Bytes for people."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"

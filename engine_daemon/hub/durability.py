@@ -8,13 +8,23 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Iterator
 from typing import Final
 
-from engine_daemon.recording.writer import LogFull, LogWriter
+from engine_daemon.recording.writer import LogError, LogFull, LogWriter
 
 PERIOD_S: Final = 0.05
 
 _log = logging.getLogger(__name__)
+
+
+@contextlib.contextmanager
+def keeping_on(log: logging.Logger) -> Iterator[None]:
+    """A recording that cannot be written hurts its session, not the daemon."""
+    try:
+        yield
+    except LogError as error:
+        log.error("%s", error.message)
 
 
 class Syncer:

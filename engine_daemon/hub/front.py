@@ -79,7 +79,7 @@ class Front:
         self._let_in()
         self.viewers: dict[bytes, Viewer] = {}
         self.leases = Leases(changed)
-        self._orders = Orders(epoch, store, engine, self.leases, self._tell, changed)
+        self._orders = Orders(epoch, store, engine, self.leases, self.viewers, self._tell, changed)
         self._late = LateJoiners()
         self._arrivals = Arrivals(
             self.viewers, self.room.most, sharing, lambda viewer: bool(self.leases.held_by(viewer))

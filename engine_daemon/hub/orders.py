@@ -7,7 +7,7 @@ command it `lease`'s. Knows no sockets.
 import contextlib
 import os
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from engine_daemon.errors import InspectError
@@ -38,6 +38,7 @@ class Orders:
         store: SessionStore,
         engine: EngineSide,
         leases: Leases,
+        viewers: Mapping[bytes, Viewer],
         tell: Callable[[bytes, cmd.Message], None],
         changed: Callable[[], None],
     ) -> None:
@@ -46,6 +47,7 @@ class Orders:
         self._store = store
         self._engine = engine
         self._leases = leases
+        self._viewers = viewers
         self._tell = tell
         self._changed = changed
         self._replies: OrderedDict[bytes, cmd.Reply] = OrderedDict()
@@ -119,6 +121,8 @@ class Orders:
                 return again, 0
             case cmd.Release(session=name):
                 self._store.let_go(name)
+                if do.removed and self._store.get(name) is None:
+                    self._tell_followers(viewer, name)
                 return name, 0
             case cmd.Open():
                 opened = open_session(self._store, seats, do, viewer.who, message.cmd).id
@@ -131,6 +135,12 @@ class Orders:
         if not leased or not session.open:
             return session.id, 0
         return session.id, self._leases.grant(session.id, viewer.id, viewer.who, now)
+
+    def _tell_followers(self, viewer: Viewer, name: str) -> None:
+        """Its recording is gone; nobody follows it any more."""
+        for one in self._viewers.values():
+            if one.following.pop(name, None) is not None and one is not viewer:
+                self._tell(one.id, cmd.Removed(session=name, by=viewer.who))
 
     def _open_session(self, name: str | None) -> Session:
         session = self._store.get(name)

@@ -4,15 +4,14 @@ Whoever is not named is kept out: by the socket's filter, and once more by each 
 Knows accounts and frames; the socket is `front`'s.
 """
 
-import grp
 import os
-import pwd
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 import zmq
 
+from engine_daemon.accounts import uids_of
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.protocol.viewing import Role
 
@@ -48,29 +47,8 @@ class Sharing:
 def resolve(share: str, share_control: str) -> Sharing:
     """`alice,@lab` as uids. InspectError for a name nobody has."""
     own = os.getuid()
-    watch, control = _uids("--share", share), _uids("--share-control", share_control)
+    watch, control = uids_of("--share", share), uids_of("--share-control", share_control)
     return Sharing(watch=frozenset(watch - control - {own}), control=frozenset(control - {own}))
-
-
-def _uids(option: str, names: str) -> set[int]:
-    found: set[int] = set()
-    for name in filter(None, (part.strip() for part in names.split(","))):
-        try:
-            found |= _members(name[1:]) if name[0] == "@" else {pwd.getpwnam(name).pw_uid}
-        except KeyError:
-            kind = "group" if name[0] == "@" else "user"
-            raise InspectError(
-                f"{option}: there is no {kind} {name.lstrip('@')!r} on this machine",
-                "Name accounts, or a group as @GROUP, separated by commas",
-            ) from None
-    return found
-
-
-def _members(group: str) -> set[int]:
-    """Accounts of a group, by their entry in it or as their own group."""
-    entry = grp.getgrnam(group)
-    primary = {user.pw_uid for user in pwd.getpwall() if user.pw_gid == entry.gr_gid}
-    return primary | {pwd.getpwnam(name).pw_uid for name in entry.gr_mem}
 
 
 def peer_uid(frame: zmq.Frame) -> int | None:

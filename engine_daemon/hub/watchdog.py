@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from engine_daemon.lookup import process_state
+from engine_daemon.lookup import halted_words, process_state
 from engine_daemon.protocol.state import EngineState, Stuck
 from engine_daemon.protocol.worker import Alive
 
@@ -128,6 +128,50 @@ class Watchdog:
         if alive.expected_s is None:
             return self._patience * FIRST_TIMES
         return max(self._patience, TIMES * alive.expected_s)
+
+
+class TokensWatch:
+    """Watches the tokens process until its tokenizer is in: nothing can be asked of it before, and
+    later each question tells. `pid` None: there is nothing to watch."""
+
+    def __init__(self, state_of: Callable[[int], str] = process_state) -> None:
+        self._state_of = state_of
+        self._halted: tuple[int, float] | None = None
+        self._found: tuple[int, int] | None = None
+        self._logged: int | None = None
+
+    def check(self, pid: int | None, now: float) -> bool:
+        """Look at it; True when the finding is another one than before."""
+        before, self._found = self._found, self._finding(pid, now)
+        return self._found != before
+
+    def news(self) -> str | None:
+        """A line for the log, once for each process."""
+        if self._found is None or self._logged == self._found[0]:
+            return None
+        self._logged = self._found[0]
+        return self._words(self._found)
+
+    def _finding(self, pid: int | None, now: float) -> tuple[int, int] | None:
+        if pid is None or self._state_of(pid) not in ("T", "t"):
+            self._halted = None
+            return None
+        if self._halted is None or self._halted[0] != pid:
+            self._halted = pid, now
+        spent = now - self._halted[1]
+        return (pid, int(spent)) if spent >= HALTED_S else None
+
+    def _words(self, found: tuple[int, int]) -> str:
+        return f"the tokens process is halted (SIGSTOP), for {found[1]} s now"
+
+    def shown(self, engine: EngineState) -> EngineState:
+        """The engine's state, with what was found."""
+        if self._found is None or engine.word in ("dead", "stuck"):
+            return engine
+        hint = f"{halted_words(self._found[0])}, llm-inspect daemon restart ends it"
+        return replace(
+            engine, word="stuck", code="stuck", message=self._words(self._found), hint=hint
+        )
 
 
 def _over(seconds: dict[int, float], limit: float) -> dict[int, float]:

@@ -7,7 +7,7 @@ travel is `inner_socket`'s; what a command may do is decided in `control`; viewe
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -17,6 +17,7 @@ from msgspec.structs import replace as replace_struct
 
 from engine_daemon.config import DaemonOptions
 from engine_daemon.hub.children import Child, end_all
+from engine_daemon.hub.durability import keeping_on
 from engine_daemon.hub.inner_socket import InnerSocket
 from engine_daemon.hub.ranks import WORKER, Loss, Ranks
 from engine_daemon.hub.reads import RowReads
@@ -25,13 +26,12 @@ from engine_daemon.hub.restarts import RESTARTS, Restarts
 from engine_daemon.hub.seats import Seats
 from engine_daemon.hub.sessions import SessionStore
 from engine_daemon.hub.stacks import StackAsks, silence
-from engine_daemon.hub.watchdog import Watchdog, shown
+from engine_daemon.hub.watchdog import TokensWatch, Watchdog, shown
 from engine_daemon.hub.weights import as_loaded, compared
 from engine_daemon.paths import Paths, with_name
 from engine_daemon.protocol import worker as wire
 from engine_daemon.protocol.commands import Message
 from engine_daemon.protocol.state import EngineDetails, EngineState
-from engine_daemon.recording.writer import LogError
 
 TOKENS: Final = "engine_daemon.tokens"
 
@@ -77,6 +77,7 @@ class EngineSide:
         self._restarts = Restarts(paths.engine_counter)
         self._killed_by = ""
         self._watchdog = Watchdog(options.stuck_s)
+        self._tokens_watch = TokensWatch()
         self._stacks = StackAsks(self.inner.send, lambda rank: self._named(self._silence(rank)))
         self.reads = RowReads(self._send)
         self.seats = Seats(store, options.engine.max_context, self._send, changed)
@@ -175,7 +176,7 @@ class EngineSide:
         """Take all that lies at the inner socket."""
         logged: dict[str, int] = {}
         for route, message in self.inner.received():
-            with _keeping_on():
+            with keeping_on(_log):
                 self._heard(route, message, logged)
         for session, count in logged.items():
             self._send("worker", wire.Seen(session=session, next=count))
@@ -317,7 +318,7 @@ class EngineSide:
     @property
     def shown(self) -> EngineState:
         """The state, with what else is the matter with it; its hint names the daemon."""
-        told = shown(self.state, self._watchdog.stuck)
+        told = self._tokens_watch.shown(shown(self.state, self._watchdog.stuck))
         return replace_struct(told, hint=self._named(told.hint))
 
     def check_weights(self) -> None:
@@ -333,15 +334,18 @@ class EngineSide:
     def check_patience(self, now: float) -> None:
         """Kill a tokens process that sits in one prompt for too long; tell the stacks there are."""
         self._stacks.check(now)
-        if self._watchdog.check(now):
+        tokens, encoder = self._tokens, self.seats.encoder
+        loads = None if tokens is None or encoder.ready else tokens.pid
+        if self._watchdog.check(now) | self._tokens_watch.check(loads, now):
             self._tell_stuck()
-        if self._tokens is not None and self.seats.encoder.overdue(now, self._tokens.pid):
+        if tokens is not None and encoder.overdue(now, tokens.pid):
             _log.warning("tokens process: a prompt took too long")
-            self._tokens.kill()
+            tokens.kill()
 
     def _tell_stuck(self) -> None:
-        if self.state.word != "dead" and (line := self._watchdog.news()) is not None:
-            _log.warning("%s", line)
+        for line in (self._watchdog.news(), self._tokens_watch.news()):
+            if self.state.word != "dead" and line is not None:
+                _log.warning("%s", line)
         self._changed()
 
     @property
@@ -360,14 +364,5 @@ class EngineSide:
         """The daemon leaves: every running session stands where its log ends."""
         for session in self._store:
             if session.open and session.columns.status == "running":
-                with _keeping_on():
+                with keeping_on(_log):
                     self.seats.log_stop(session, "pause", message)
-
-
-@contextlib.contextmanager
-def _keeping_on() -> Iterator[None]:
-    """A log that cannot be written hurts its session, not the daemon."""
-    try:
-        yield
-    except LogError as error:
-        _log.error("%s", error.message)

@@ -25,6 +25,7 @@ from engine_daemon.protocol.values import (
 from engine_daemon.protocol.viewing import Lease as Lease
 from engine_daemon.protocol.viewing import Lost as Lost
 from engine_daemon.protocol.viewing import Message as Message
+from engine_daemon.protocol.viewing import Removed as Removed
 from engine_daemon.protocol.viewing import Role as Role
 from engine_daemon.protocol.viewing import Snapshot as Snapshot
 
@@ -389,6 +390,7 @@ FROM_HUB: dict[str, type[Message]] = {
     "reply": Reply,
     "answer": Answer,
     "lost": Lost,
+    "removed": Removed,
     "pong": Pong,
     "error": ErrorMessage,
 }

@@ -21,9 +21,11 @@ class Reopen(Command, frozen=True, kw_only=True, tag="reopen"):
 
 
 class Release(Command, frozen=True, kw_only=True, tag="release"):
-    """Let go of a closed session's log, so that its file can be changed or removed."""
+    """Let go of a closed session's log, so that its file can be changed or removed. `removed`: it
+    has been: whoever follows the session is told."""
 
     session: str
+    removed: bool = False
 
 
 class Rename(Command, frozen=True, kw_only=True, tag="rename"):

@@ -37,6 +37,16 @@ class Lost(Message, frozen=True, kw_only=True):
     by: str
 
 
+class Removed(Message, frozen=True, kw_only=True):
+    """Hub → viewer: the recording of `session`, which it follows and which was closed, is gone.
+
+    `by`: who removed it; empty where that is not known.
+    """
+
+    session: str
+    by: str
+
+
 class Snapshot(Message, frozen=True, kw_only=True):
     """Hub → viewer: part `part` of `parts` of the session folded up to event `seq`; joined they are
     an image (`recording.columns`). Events from `seq` follow the last one."""

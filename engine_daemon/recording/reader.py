@@ -109,6 +109,11 @@ class Recording:
         """When the file was last written to, in Unix time."""
         return os.fstat(self._fd).st_mtime
 
+    @property
+    def removed(self) -> bool:
+        """Its file has no name any more; what was read of it can still be read."""
+        return os.fstat(self._fd).st_nlink == 0
+
     def follow(self, into: Columns | None = None) -> int:
         """Look for what was appended since the last look; gives how many events are new.
 

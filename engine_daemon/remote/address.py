@@ -4,7 +4,7 @@ Knows texts only. What could become an option of `ssh`, or mean something to a s
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from engine_daemon.errors import InspectError
@@ -64,7 +64,19 @@ def parse_remote(where: str) -> Remote:
         raise _no_place(where)
     if port is not None and not (_PORT.fullmatch(port) and int(port) < 65536):
         raise InspectError(f"{where!r} has no port that can be", "Write ssh://HOST:PORT, 1-65535")
-    return Remote(bare, user, None if port is None else int(port), check_name(name or DEFAULT_NAME))
+    remote = Remote(bare, user, None if port is None else int(port))
+    _check_own(where, remote, name or "")
+    return replace(remote, name=check_name(name or DEFAULT_NAME))
+
+
+def _check_own(where: str, remote: Remote, name: str) -> None:
+    """Raise InspectError for `USER/NAME` there: only one's own daemons tell where they are."""
+    user, slash, rest = name.partition("/")
+    if slash and _USER.fullmatch(user) and _USER.fullmatch(rest):
+        raise InspectError(
+            f"{where} is {user}'s daemon: over ssh only your own can be attached to",
+            f"Attach there: {remote.by_hand.replace('ssh', 'ssh -t', 1)} llm-inspect attach {name}",
+        )
 
 
 def _no_place(where: str) -> InspectError:

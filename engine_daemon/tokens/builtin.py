@@ -19,6 +19,7 @@ from engine_daemon.protocol.synthetic import (
     FIRST_WORD_ID,
     VOCABULARY,
 )
+from engine_daemon.tokens.roles import check_spelling
 from engine_daemon.tokens.tokenizer import Source, Tokenised
 
 _WORDS: Final = b"""
@@ -74,6 +75,7 @@ class BuiltinTokenizer:
 
     def converse(self, messages: Sequence[tuple[str, str]], *, specials: bool) -> Source:
         """A conversation in this vocabulary's own specials."""
+        check_spelling(messages, ())
         text, quoted = "", []
         for role, content in messages:
             text += f"<|{role}|>"

@@ -14,7 +14,7 @@ from tokenizers import Encoding
 from engine_daemon.errors import InspectError
 from engine_daemon.protocol.events import NO_OFFSET
 from engine_daemon.protocol.pieces import PieceTable, ProbeText
-from engine_daemon.tokens import notes, quoting
+from engine_daemon.tokens import notes, quoting, roles
 from engine_daemon.tokens.align import Aligned, align
 from engine_daemon.tokens.bound import bound_of
 from engine_daemon.tokens.pieces import Pipeline
@@ -67,17 +67,26 @@ class HfTokenizer:
     def converse(self, messages: Sequence[tuple[str, str]], *, specials: bool) -> Source:
         """The chat template applied to (role, content) messages. InspectError as above."""
         template = self._chat_template()
-        rendered = template.render(
-            [
-                {"role": role, "content": text if specials else quoting.mark(text, self._specials)}
-                for role, text in messages
-            ]
-        )
+
+        def render(some: Sequence[tuple[str, str]]) -> str:
+            return template.render(
+                [
+                    {"role": role, "content": text if specials else self._marked(text)}
+                    for role, text in some
+                ]
+            )
+
+        roles.check_spelling(messages, template.named)
+        rendered = render(messages)
+        roles.check_kept(messages, template.named, rendered, render)
         if specials:
             typed = [s for _, text in messages for s in self._specials.findall(text)]
             return Source(rendered, chat=True, notes=tuple(notes.typed(typed)))
         text, quoted = quoting.unmark(rendered)
         return Source(text, chat=True, specials=False, quoted=quoted)
+
+    def _marked(self, text: str) -> str:
+        return quoting.mark(text, self._specials)
 
     def tokenise(self, source: Source) -> Tokenised:
         """Text → ids with what each stands for."""

@@ -32,13 +32,17 @@ _HINT: Final = "Use --raw to send the text without the chat template"
 
 
 class ChatTemplate:
-    """A compiled template with the variables (special tokens) it may use."""
+    """A compiled template with the variables (special tokens) it may use. `named`: the texts that
+    its expressions hold, among them the roles it asks for."""
 
     def __init__(self, source: str, variables: Mapping[str, str]) -> None:
+        environment = _environment()
         try:
-            self._template = _environment().from_string(source)
+            self._template = environment.from_string(source)
+            constants = environment.parse(source).find_all(nodes.Const)
         except _FAULTS as error:
             raise _failed(error) from error
+        self.named = frozenset(one.value for one in constants if isinstance(one.value, str))
         self._variables = dict(variables)
 
     def render(self, messages: Sequence[Mapping[str, str]]) -> str:

@@ -7,9 +7,9 @@ used session first. Knows no tensors and no sockets.
 from collections.abc import Callable, Sequence
 from typing import Final, Literal, Protocol, runtime_checkable
 
+from engine_daemon.sizes import sized
 from engine_daemon.worker.backends.base import NoMemoryError
 from engine_daemon.worker.claims import Claim
-from engine_daemon.worker.host_memory import gigabytes
 
 SHARE: Final = 0.85
 """Of the memory that is free once the model is loaded."""
@@ -155,15 +155,15 @@ def _no_memory(
     """Needed, present, who holds the rest, and what would fit."""
     held = [(m.frugal.held_bytes(), m.id) for m in members if m.frugal is not None]
     largest = sorted((it for it in held if it[0]), reverse=True)[:_NAMED]
-    who = ", ".join(f"{gigabytes(size)} by {name}" for size, name in largest)
+    who = ", ".join(f"{sized(size)} by {name}" for size, name in largest)
     cache = wanting.frugal
     fits = None if cache is None else cache.fitting(have)
     hint = "close other sessions" if len(largest) > 1 else "use another device or a smaller --dtype"
     if fits:
         hint = f"{fits} positions fit (--max-context {fits}), or {hint}"
     return NoMemoryError(
-        f"{gigabytes(need)} more are needed and the budget of {gigabytes(limit)} has "
-        f"{gigabytes(have)} left{f', held: {who}' if who else ''}; {hint}",
+        f"{sized(need)} more are needed and the budget of {sized(limit)} has "
+        f"{sized(have)} left{f', held: {who}' if who else ''}; {hint}",
         need,
         have,
     )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from engine_daemon.errors import Exit, InspectError
-from engine_daemon.worker.host_memory import gigabytes
+from engine_daemon.sizes import sized
 from engine_daemon.worker.memory import free_bytes, glance, told_present
 from engine_daemon.worker.placement import Place
 
@@ -55,9 +55,9 @@ def check_memory(
     each = "" if len(devices) == 1 else " on each device"
     have = "; ".join(told_present(device, known[device], share) for device in short)
     weights = needs[dtype].weights // (1 if place.device.type == "cpu" else place.world)
-    rest = gigabytes(share - weights)
+    rest = sized(share - weights)
     raise InspectError(
-        f"the model needs {gigabytes(share)}{each} ({gigabytes(weights)} weights in {dtype}, {rest}"
+        f"the model needs {sized(share)}{each} ({sized(weights)} weights in {dtype}, {rest}"
         f" smallest cache and scratch) and {have}",
         _hint(_fitting(dtype, needs, place, divides)),
         exit_code=Exit.MODEL,
@@ -81,19 +81,19 @@ def _fitting(
     need, found = needs[dtype], []
     one = next((i for i in sorted(free, key=lambda i: -free[i]) if free[i] >= need.each(1)), None)
     if one is not None and (place.world > 1 or place.device != torch.device("cuda", one)):
-        found.append(f"--device cuda:{one} ({gigabytes(free[one])} free)")
+        found.append(f"--device cuda:{one} ({sized(free[one])} free)")
     largest = sorted(free.values(), reverse=True)
     for ranks in range(2, gpus + 1):
         if ranks != place.world and divides(ranks) and largest[ranks - 1] >= need.each(ranks):
-            found.append(f"--device cuda --tp {ranks} ({gigabytes(need.each(ranks))} each)")
+            found.append(f"--device cuda --tp {ranks} ({sized(need.each(ranks))} each)")
             break
     here = [_glanced(device) for device in place.devices]
     for other, smaller in needs.items():
         if smaller.weights < need.weights and min(here) >= smaller.on(place):
-            found.append(f"--dtype {other} ({gigabytes(smaller.on(place))})")
+            found.append(f"--dtype {other} ({sized(smaller.on(place))})")
             break
     if place.device.type != "cpu" and host >= need.each(1):
-        found.append(f"--device cpu --tp 1 ({gigabytes(host)} free)")
+        found.append(f"--device cpu --tp 1 ({sized(host)} free)")
     return found
 
 

@@ -15,6 +15,7 @@ from typing import Final
 from engine_daemon.characters import Visible, undecodable
 from engine_daemon.outside import parse_json
 from engine_daemon.paths import read_regular
+from engine_daemon.sizes import sized
 
 _NO_LIMIT: Final = 1 << 60
 """Control groups of version 1 write a number near 2^63 where there is no limit."""
@@ -43,14 +44,7 @@ class Holder:
     bytes: int
 
     def __str__(self) -> str:
-        return f"{self.name} of {self.user} (pid {self.pid}) {gigabytes(self.bytes)}"
-
-
-def gigabytes(size: int) -> str:
-    """`54.6 GB`; less than one as `270 MB`."""
-    if size < 999_500_000:
-        return f"{size / 1e6:.0f} MB" if size >= 1e6 else f"{size / 1e3:.1f} kB"
-    return f"{size / 1e9:.1f} GB"
+        return f"{self.name} of {self.user} (pid {self.pid}) {sized(self.bytes)}"
 
 
 def present(proc: Path = _PROC, groups: Path = _GROUPS) -> Present | None:

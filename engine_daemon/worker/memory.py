@@ -10,9 +10,10 @@ from typing import Final
 
 import torch
 
+from engine_daemon.sizes import sized
 from engine_daemon.worker import host_memory
 from engine_daemon.worker.forward_thread import ENOUGH_BYTES, of_onednn
-from engine_daemon.worker.host_memory import ULIMIT, Holder, Present, gigabytes, holder
+from engine_daemon.worker.host_memory import ULIMIT, Holder, Present, holder
 
 _SMI: Final = ("nvidia-smi", "--format=csv,noheader,nounits")
 _SMI_PATIENCE_S: Final = 10.0
@@ -43,7 +44,7 @@ def free_bytes(device: torch.device) -> int | None:
 def told_present(device: torch.device, found: Present, need: int = 0) -> str:
     """`cuda:0 has 1.0 GB free, held by …`: who holds most of it, in so far as that matters for
     who needs `need` bytes."""
-    have = f"{device} has {gigabytes(found.bytes)} free"
+    have = f"{device} has {sized(found.bytes)} free"
     if found.limit == ULIMIT:  # of one process: what others hold does not count
         return f"{have} in {found.limit}"
     by = _on_gpu(device) if device.type == "cuda" else host_memory.holders()
@@ -107,5 +108,5 @@ def tried_bytes(error: BaseException) -> int | None:
 def told_short(error: BaseException, device: torch.device) -> str:
     """`2.1 GB more are needed and cuda:0 has 1.0 GB free, held by …`."""
     need, found = tried_bytes(error), present(device)
-    more = "more memory is needed" if need is None else f"{gigabytes(need)} more are needed"
+    more = "more memory is needed" if need is None else f"{sized(need)} more are needed"
     return f"{more} and {told_present(device, found, need or 0)}" if found is not None else more

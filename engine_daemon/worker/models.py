@@ -45,7 +45,9 @@ def _find(options: EngineOptions, progress: ProgressFn) -> Path:
             return convert_file(path.resolve(), options.cache_dir, progress)
         refuse(f"there is no file {path}", "Check the path of the .gguf file")
     if _is_path(name):
-        refuse(f"there is no folder {path}", "Check the path of the model")
+        file = path.exists()
+        what = f"{path} is a file, no model" if file else f"there is no folder {path}"
+        refuse(what, "Give its folder, or a .gguf file" if file else "Check the path of the model")
     if name == DEMO_NAME:
         return _demo(options.cache_dir, progress)
     cached = find_cached(name, options.cache_dir)

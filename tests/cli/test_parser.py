@@ -183,3 +183,18 @@ def test_help_of_every_command(name: str) -> None:
     text = help_text(name)
     assert text.startswith(f"Usage: llm-inspect {name}".rstrip())
     assert max(map(len, text.splitlines())) <= 100
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("diff a.lir", "diff needs B"),
+        ("diff", "diff needs A"),
+        ("sessions rename K", "sessions rename needs TITLE"),
+        ("step", "step needs SESSION"),
+    ],
+)
+def test_what_is_missing_is_named(line: str, said: str) -> None:
+    with pytest.raises(InspectError) as raised:
+        parse(line.split())
+    assert raised.value.message == said

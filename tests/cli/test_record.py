@@ -52,8 +52,9 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
 
 def test_a_full_disk() -> None:
     with Recorder("/dev/full") as recorder:
-        recorder.write(0, b"one")
-        recorder.write(1, b"two")
+        told = recorder.write(0, b"one")
+        assert told.startswith("/dev/full is cut at event 0: No space")
+        assert recorder.write(1, b"two") == ""  # once
         with pytest.raises(InspectError, match="cut at event 0: No space") as raised:
             recorder.check()
     assert raised.value.exit_code is Exit.DAEMON

@@ -183,10 +183,19 @@ def test_a_daemon_with_another_tmp(place: Place) -> None:
     words = [*before, str(COMMAND), "daemon", "start", *SCRIPTED]
     started = subprocess.run(words, env=place.env, capture_output=True, text=True, check=False)
     assert started.returncode == 0, started
-    row = found(look(place, 4), "daemon", "fail", f"has its sockets in a {run}")
-    pid = int(row["do"].rpartition(" ")[2])
+    row = found(look(place, 0), "daemon", "warn", f"with a {run}")
+    assert "kill" not in row["do"]  # it lives, and somebody uses it
+    pid = int(row["says"].partition("pid ")[2].partition(",")[0])
     os.kill(pid, signal.SIGKILL)
     wait_for(lambda: not alive(pid))
+
+
+def test_a_daemon_of_another_runtime_directory(place: Place) -> None:
+    place.run("daemon", "start", *SCRIPTED)
+    pid, here = place.status()["pid"], place.env["LLM_INSPECT_RUNTIME_DIR"]
+    place.env["LLM_INSPECT_RUNTIME_DIR"] = str(place.root / "other")
+    row = found(look(place, 0), "daemon", "ok", f"pid {pid},")
+    assert f"LLM_INSPECT_RUNTIME_DIR={here} reaches it" in row["says"]
 
 
 # Daemons ------------------------------------------------------------------------------------------

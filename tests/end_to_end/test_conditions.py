@@ -159,6 +159,11 @@ def test_prompt_ids_and_messages(place: Place) -> None:
     messages = place.cwd / "messages.json"
     messages.write_text('[{"role":"user","content":"Hi"},{"role":"assistant","content":"Yes"}]')
     talked = place.json(*words, "--messages", str(messages))
+    mistyped = place.cwd / "mistyped.json"
+    mistyped.write_text('[{"role":"sytem","content":"Be brief"},{"role":"user","content":"Hi"}]')
+    refused = place.run(*words, "--messages", str(mistyped), code=2)
+    assert refused.lines[-1]["hint"] == "Did you mean system?"
+    assert "message 1 has the role 'sytem'" in refused.err
     (prompt,) = [line for line in talked if line["event"] == "prompt"]
     assert prompt["template"] is True
     assert prompt["text"] == "<|user|>Hi<|end|><|assistant|>Yes<|end|><|assistant|>"

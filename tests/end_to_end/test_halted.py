@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from tests.daemons import children
+from tests.daemons import children, wait_for
 from tests.end_to_end.command import Place
 
 SLOW = ("--engine", "scripted", "--model", "scripted:rate=40")
@@ -49,3 +49,29 @@ def test_a_tokens_process_that_is_halted_is_named_and_left_alone(place: Place) -
     assert tokens.is_running()
     place.run("run", "--steps", "2", "Hello")
     assert children(place.status()["pid"])["tokens"].pid == tokens.pid
+
+
+@pytest.mark.fault("E4")
+def test_a_tokens_process_that_is_halted_before_it_has_loaded_is_named(place: Place) -> None:
+    """It is another one: the first was killed, and this one has not read its tokenizer."""
+    place.run("daemon", "start", *SLOW)
+    hub = place.status()["pid"]
+    first = children(hub)["tokens"]
+    first.kill()
+    wait_for(lambda: children(hub).get("tokens", first).pid != first.pid)
+    tokens = children(hub)["tokens"]
+    tokens.suspend()  # long before it has imported what it needs
+    try:
+        run = place.start("run", "--steps", "2", "Hello")
+        asides = [run.said("tokens process is halted")]
+        starts = place.start("daemon", "start", *SLOW)
+        asides.append(starts.said("tokens process is halted"))
+        engine = place.status()["engine"]
+    finally:
+        tokens.resume()
+    ends = f"kill -CONT {tokens.pid} lets it go on, llm-inspect daemon restart ends it"
+    assert ends in asides[0]
+    assert ends in asides[1]
+    assert (engine["word"], engine["hint"]) == ("stuck", ends)
+    assert run.finish(0).out
+    starts.finish(0)

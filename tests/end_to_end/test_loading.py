@@ -23,9 +23,13 @@ def test_a_model_that_does_not_fit_is_refused_in_two_lines(
     words = ("run", "--json") if command == "run" else ("daemon", "start")
     text = ("hi",) if command == "run" else ()
     done = place.run(*words, "--model", str(folder), *PLACE, *text, code=3)
-    lines = [line for line in done.err.splitlines() if " GB" in line or "Nothing here" in line]
+    lines = [
+        line
+        for line in done.err.splitlines()
+        if "the model needs" in line or "Nothing here" in line
+    ]
     assert len(lines) == 2, done
-    assert re.search(r"the model needs \d+\.\d GB \(\d+\.\d GB weights in bf16, ", lines[0])
+    assert re.search(r"the model needs \d+\.\d [GT]B \(\d+\.\d [GT]B weights in bf16, ", lines[0])
     assert re.search(r"scratch\) and cpu has \d+\.\d GB free", lines[0])
     assert lines[1] == "Nothing here would fit it: free some memory, or use a smaller model"
     if command == "run":

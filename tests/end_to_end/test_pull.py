@@ -40,7 +40,9 @@ def test_a_repository_is_downloaded(place: Place, hub: Hub) -> None:
     pulled = place.run("models", "pull", "acme/tiny")
     assert "downloading" in pulled.err
     assert str(place.root / "hub") in pulled.out.decode()
-    assert "acme/tiny" in place.run("models", "list").out.decode()
+    listed = place.run("models", "list").out.decode()
+    assert "acme/tiny" in listed
+    assert " 0 MB" not in listed
 
 
 @pytest.mark.parametrize(
@@ -75,3 +77,10 @@ def test_the_demo_model_is_there_already(place: Place) -> None:
     cache = demo_model().parents[2]
     place.env["XDG_CACHE_HOME"] = str(cache)
     assert "smollm2-135m" in place.run("models", "pull", "smollm2-135m").out.decode()
+
+
+def test_what_is_no_model_is_called_what_it_is(place: Place) -> None:
+    assert "NAME is empty" in place.run("models", "pull", "", code=2).err
+    path = place.cwd / "notes"
+    path.write_text("hello")
+    assert f"{path} is a file, no model" in place.run("models", "pull", str(path), code=3).err

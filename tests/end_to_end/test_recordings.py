@@ -249,3 +249,24 @@ def test_a_forged_recording_does_not_end_the_daemon(place: Place) -> None:
     assert "steps and no prompt" in place.run("open", "forged.lir", code=4).err
     assert place.status()["pid"] == pid
     place.run("run", *SCRIPTED, "--steps", "2", "Hello")
+
+
+def test_a_title_is_one_line(place: Place) -> None:
+    session = place.run(*RUN, "--steps", "1").lines[-1]["session"]
+    done = place.run("sessions", "rename", session, "two\nlines\n")
+    assert done.out.decode() == f"{session} is called two lines\n"
+    (row,) = place.json("sessions", "list", "--json")
+    assert row["title"] == "two lines"
+
+
+def test_a_recording_that_is_cut_is_told_when_it_happens(place: Place) -> None:
+    """The run goes on for hours, perhaps."""
+    slow = ("--engine", "scripted", "--model", "scripted:rate=40")
+    run = place.start("run", *slow, "--json", "--record", "/dev/full", "Hello")
+    told = run.said("is cut at event 0: No space left on device")
+    assert "the run goes on" in told
+    assert run.until("step", 3)
+    run.send(signal.SIGINT)
+    assert "The daemon's own recording is whole" in run.finish(130).err
+    done = place.run("run", *slow, "--steps", "2", "--record", "/dev/full", "Hello", code=4)
+    assert done.err.count("is cut at event 0") == 2  # when it happened, and as the error

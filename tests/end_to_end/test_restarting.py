@@ -62,6 +62,18 @@ def started(place: Place) -> str:
     return model
 
 
+def test_a_restart_that_names_nobody_to_share_with_stops_nothing(place: Place) -> None:
+    started(place)
+    pid = place.status()["pid"]
+    for option in ("--share", "--share-control"):
+        for verb in ("restart", "start"):
+            refused = place.run("daemon", verb, option, "no-such-account", code=2)
+            assert f"{option}: there is no user 'no-such-account'" in refused.err
+    assert place.status()["pid"] == pid
+    other = place.run("daemon", "start", "--share", "root", code=4)
+    assert "runs with share unset; asked for was --share root" in other.err
+
+
 @pytest.mark.parametrize(
     ("words", "why"),
     [

@@ -170,3 +170,20 @@ def test_keys_pressed_while_a_screen_stood_still_do_nothing(place: Place) -> Non
         assert place.session(session)["place"]["step"] == 2
         ann.press("q")
         ann.finish()
+
+
+def test_who_looks_at_a_recording_that_is_removed_is_told(place: Place) -> None:
+    with place.terminal(*RATE, "--as", "ann", "Hello pods are") as ann:
+        ann.until("step 0 pending")
+        (session,) = (row["session"] for row in place.json("sessions", "list", "--json"))
+        place.run("close", session, "--take")
+        wait_for(lambda: place.status()["sessions"] == [])
+        done = place.run("sessions", "rm", session)
+        assert "told who looked at it: ann (tui " in done.err
+        assert done.out.decode() == f"{session} is removed\n"
+        ann.until("removed this recording")
+        # It is gone for good: who goes on with it is told so, and the daemon lives.
+        assert place.run("open", session, *RATE, code=None).code in (2, 4, 6)
+        assert place.status()["engine"]["word"] == "ready"
+        ann.press("q")
+        ann.finish()

@@ -60,3 +60,28 @@ async def test_a_running_session_changes_the_state_once_a_second() -> None:
             assert told[0].head < told[1].head < told[2].head
             await watch.client.command(cmd.Pause(), watch.session)
             await watch.until(lambda _: watch.client.state.sessions[0].status == "paused")
+
+
+async def test_who_looks_at_a_recording_that_is_removed_is_told() -> None:
+    with running_daemon(SLOW) as daemon:
+        await remove_what_is_looked_at(daemon)
+
+
+async def remove_what_is_looked_at(daemon: Daemon) -> None:
+    async with watching(daemon.paths) as first, second(daemon, first.session) as other:
+        await first.standing(0)
+        await other.standing(0)
+        await first.client.command(cmd.Close(), first.session)
+        await other.until(lambda _: other.client.state.sessions == [])
+        for removed in (False, True):
+            release = cmd.Release(session=first.session, removed=removed)
+            await first.client.command(release, first.session)
+        async with asyncio.timeout(PATIENCE_S):
+            async for updates in other.client.updates():
+                told = [u for u in updates if isinstance(u, cmd.Removed)]
+                if told:
+                    break
+        assert [(one.session, one.by) for one in told] == [
+            (first.session, first.client.state.viewers[0].who)
+        ]
+        await first.until(lambda _: [v.sessions for v in first.client.state.viewers] == [[], []])

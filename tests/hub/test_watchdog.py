@@ -4,7 +4,14 @@ from collections.abc import Callable
 
 import pytest
 
-from engine_daemon.hub.watchdog import FIRST_TIMES, HALTED_S, Watchdog, shown, words
+from engine_daemon.hub.watchdog import (
+    FIRST_TIMES,
+    HALTED_S,
+    TokensWatch,
+    Watchdog,
+    shown,
+    words,
+)
 from engine_daemon.protocol.liveness import Alive, WorkPhase
 from engine_daemon.protocol.state import EngineDetails, EngineState, Stuck
 
@@ -170,3 +177,30 @@ def test_the_log_is_told_once_then_ever_more_seldom_and_that_it_is_over() -> Non
     assert 5 <= len(lines) <= 10, lines
     assert lines[-1].startswith("the engine goes on; it had stood for ")
     assert box.dog.news() is None
+
+
+def test_a_tokens_process_that_is_halted_before_it_has_loaded_is_named() -> None:
+    states = {7: "T"}
+    watch, engine = TokensWatch(lambda pid: states.get(pid, "S")), EngineState(word="ready")
+    assert not watch.check(7, 10.0)
+    assert watch.shown(engine) == engine
+    assert watch.check(7, 10.0 + HALTED_S)
+    told = watch.shown(engine)
+    assert (told.word, told.code) == ("stuck", "stuck")
+    assert told.message == "the tokens process is halted (SIGSTOP), for 3 s now"
+    assert told.hint == "kill -CONT 7 lets it go on, llm-inspect daemon restart ends it"
+    assert watch.news() == told.message
+    assert watch.news() is None
+    # Another one that was started meanwhile has a time of its own.
+    states[8] = "T"
+    assert watch.check(8, 20.0)
+    assert watch.shown(engine) == engine
+    assert watch.check(8, 20.0 + HALTED_S)
+    assert watch.news() is not None
+    states[8] = "S"
+    assert watch.check(8, 30.0)
+    assert watch.shown(engine) == engine
+    # It has loaded: there is nothing to watch.
+    states[8] = "T"
+    for now in (40.0, 50.0):
+        assert not watch.check(None, now)

@@ -12,6 +12,7 @@ _CMD: Final = bytes(range(16))
 FILING: Final[dict[str, msgspec.Struct]] = {
     "Reopen": c.Reopen(session="7ZK3M9QP"),
     "Release": c.Release(session="7ZK3M9QP"),
+    "Release-2": c.Release(session="7ZK3M9QP", removed=True),
     "Rename": c.Rename(title="the one with the scheduler"),
     "Renamed": e.Renamed(
         t_ns=123_456_789,

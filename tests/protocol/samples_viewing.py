@@ -40,6 +40,7 @@ VIEWING_SAMPLES: Final[dict[str, msgspec.Struct]] = {
         t_ns=123_456_789,
     ),
     "Lost": g.Lost(session="7ZK3M9QP", lease=3, by="bob@box"),
+    "Removed": g.Removed(session="7ZK3M9QP", by="bob@box"),
     "Reply-lease": c.Reply(cmd=_CMD, status="accepted", session="7ZK3M9QP", lease_no=4),
     "ViewerInfo-lease": s.ViewerInfo(
         viewer=_VIEWER,

@@ -24,6 +24,15 @@ def test_places(where: str, remote: Remote) -> None:
     assert parse_remote(remote.where) == remote
 
 
+def test_a_colleagues_daemon_is_attached_to_there() -> None:
+    """A script that is told so can be copied as it is."""
+    with pytest.raises(InspectError) as raised:
+        parse_remote("ssh://me@box:2222/alice/lab")
+    assert raised.value.exit_code == 2
+    assert "alice's daemon" in raised.value.message
+    assert raised.value.hint == "Attach there: ssh -t -p 2222 me@box llm-inspect attach alice/lab"
+
+
 @pytest.mark.parametrize(
     "where",
     [

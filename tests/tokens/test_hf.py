@@ -1,5 +1,6 @@
 """`engine_daemon.tokens.hf`: the rule for bytes, for any text and every kind of tokenizer."""
 
+import unicodedata
 from functools import cache
 from itertools import pairwise
 
@@ -24,10 +25,14 @@ AWKWARD = [
     "🙂", "👩‍👩‍👧", "🏳️‍🌈", "\ufeff", "\u200d", "\U0010ffff", "\ue000", "▁", "▁▁a", " ▁ ",
     "<0x0A>", "<0xFF>", "Ġ", "Ċ", "<s", "|>", "Kubernetes", " pods", "東京", "ä" * 9,
 ]  # fmt: skip
+# Python and the tokenizers library are of different versions of Unicode; both have all of 3.2.
+old = st.characters(exclude_categories=["Cs", "Cn"]).filter(
+    lambda char: unicodedata.ucd_3_2_0.category(char) != "Cn"
+)
 pieces_of_text = st.one_of(
     st.sampled_from(AWKWARD),
     st.sampled_from(made.SPECIALS),
-    st.text(st.characters(exclude_categories=["Cs", "Cn"]), max_size=12),
+    st.text(old, max_size=12),
 )
 texts = st.lists(pieces_of_text, max_size=8).map("".join)
 

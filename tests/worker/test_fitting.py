@@ -78,7 +78,7 @@ def test_nothing_would_fit(tmp_path: Path) -> None:
     folder = save_sparse(tmp_path, layers=2000, width=9216)
     message, hint, code, _ = refusal(folder, "auto", tp=2)
     assert code == Exit.MODEL
-    assert " GB weights in bf16, " in message
+    assert " TB weights in bf16, " in message
     assert hint == "Nothing here would fit it: free some memory, or use a smaller model"
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from engine_daemon.worker.host_memory import Holder, Present, gigabytes, holder, holders, present
+from engine_daemon.worker.host_memory import Holder, Present, holder, holders, present
 
 MEMINFO = (
     "MemTotal:       16384000 kB\nMemFree:  100 kB\nMemAvailable:    8192000 kB\nHugePages: 0\n"
@@ -134,9 +134,4 @@ def test_a_daemon_is_named_and_other_names_are_made_harmless(tmp_path: Path) -> 
 
 
 def test_sizes_in_words() -> None:
-    assert [gigabytes(x) for x in (54_600_000_000, 999_400_000, 1500)] == [
-        "54.6 GB",
-        "999 MB",
-        "1.5 kB",
-    ]
     assert str(Holder(7, "ana", "python", 10**9)) == "python of ana (pid 7) 1.0 GB"

@@ -43,7 +43,8 @@ class People(Telling):
         raise NotImplementedError
 
     def tell_news(self) -> None:
-        """What came from others: the lease is lost. And why the session stands, if for an error."""
+        """What came from others: the lease is lost, or the recording gone. And why the session
+        stands, if for an error."""
         self._tell_stop()
         self._mend_loss()
         while self.view.taken_by:
@@ -51,6 +52,9 @@ class People(Telling):
             if self.control is not None:
                 self.control.forget()
             self.tell(SafeText(f"{who_text(by)} took the lease of this session · L takes it back"))
+        while self.view.removed_by:
+            who = who_text(self.view.removed_by.pop(0)) or "somebody"
+            self.tell(SafeText(f"{who} removed this recording · what is shown here is all of it"))
 
     def _tell_stop(self) -> None:
         """The reason an error gives, each time one stops the session."""

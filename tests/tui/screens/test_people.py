@@ -5,7 +5,7 @@ import pytest
 from textual.widgets import Input, OptionList
 
 from engine_daemon.errors import InspectError
-from engine_daemon.protocol.commands import Lost, Note, RunTo
+from engine_daemon.protocol.commands import Lost, Note, Removed, RunTo
 from engine_daemon.protocol.events import EngineLost
 from engine_daemon.protocol.state import ViewerInfo
 from engine_daemon.recording.columns import Columns
@@ -240,3 +240,11 @@ async def test_notes_while_it_runs_and_nothing_to_write() -> None:
         await pilot.press("m", "escape")
         await until(pilot, lambda: app.screen is app.main)
         assert [type(do) for do, _, _ in source.sent] == [RunTo, Note]
+
+
+async def test_who_looks_at_a_recording_that_is_removed_is_told() -> None:
+    async with screen() as (pilot, app, source):
+        source.tell(Removed(session="OTHERONE", by="eve@box"))
+        source.tell(Removed(session=SESSION, by="bob@box"))
+        await until(pilot, lambda: "bob@box removed this recording" in keys(app))
+        assert "what is shown here is all of it" in keys(app)

@@ -293,3 +293,12 @@ async def test_a_recording_that_lost_its_beginning_is_shown_as_far_as_it_goes(
         assert app.view.at == 2
     with Recording.open(path) as recording:
         assert isinstance(unpack_event(recording.event(6) or b""), Predicted)
+
+
+async def test_a_file_that_is_removed_meanwhile_is_told_and_shown_on(tmp_path: Path) -> None:
+    async with replay(tmp_path / "a.lir", told()) as (pilot, app):
+        (tmp_path / "a.lir").unlink()
+        await until(pilot, lambda: "somebody removed this recording" in keys(app))
+        await pilot.press("G")
+        await at(pilot, app, 6)
+        assert "removed" not in keys(app)  # said once
