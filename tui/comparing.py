@@ -33,7 +33,7 @@ class Stretch:
         """`logprob -45.2, -1.33 each`."""
         if self.logprob is None or not self.steps:
             return SafeText("logprob –")
-        return SafeText(f"logprob {self.logprob:.1f}, {self.logprob / self.steps:.2f} each")
+        return SafeText(f"logprob {self.logprob:z.1f}, {self.logprob / self.steps:z.2f} each")
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,7 +171,8 @@ async def test_state_and_link(bench: Bench) -> None:
     await bench.until(lambda: bench.view.engine is not None and bench.view.engine.word == "busy")
     bench.source.lose_link()
     await bench.until(lambda: not bench.view.link)
-    assert "no answer" in bench.view.link_text
+    assert bench.view.link_text == "the daemon is gone"
+    assert "llm-inspect daemon start" in bench.view.link_hint
     bench.source.tell(LinkUp(restarted=False))
     await bench.until(lambda: bench.view.link)
     task.cancel()
