@@ -7,7 +7,7 @@ from engine_daemon.client import DaemonClient
 from engine_daemon.hub.hub import GROWTH_PERIOD_S
 from engine_daemon.protocol import commands as cmd
 from engine_daemon.protocol.commands import StateMessage
-from tests.daemons import PATIENCE_S, Daemon, running_daemon, watching
+from tests.daemons import PATIENCE_S, Daemon, Watch, running_daemon, watching
 from tests.hub.test_lease import SLOW, second
 
 
@@ -67,21 +67,34 @@ async def test_who_looks_at_a_recording_that_is_removed_is_told() -> None:
         await remove_what_is_looked_at(daemon)
 
 
+class Told(Watch):
+    """Takes down which recordings it is told are removed."""
+
+    def __init__(self, client: DaemonClient, session: str) -> None:
+        self.removed: list[cmd.Removed] = []
+        super().__init__(client, session)
+
+    def _took(self, update: object) -> None:
+        if isinstance(update, cmd.Removed):
+            self.removed.append(update)
+
+
 async def remove_what_is_looked_at(daemon: Daemon) -> None:
-    async with watching(daemon.paths) as first, second(daemon, first.session) as other:
+    async with (
+        watching(daemon.paths) as first,
+        DaemonClient(daemon.paths, who="second@box", client="test") as client,
+    ):
+        other = Told(client, first.session)
         await first.standing(0)
         await other.standing(0)
         await first.client.command(cmd.Close(), first.session)
-        await other.until(lambda _: other.client.state.sessions == [])
+        await other.until(lambda _: client.state.sessions == [])
         for removed in (False, True):
             release = cmd.Release(session=first.session, removed=removed)
             await first.client.command(release, first.session)
-        async with asyncio.timeout(PATIENCE_S):
-            async for updates in other.client.updates():
-                told = [u for u in updates if isinstance(u, cmd.Removed)]
-                if told:
-                    break
-        assert [(one.session, one.by) for one in told] == [
+        await other.until(lambda _: bool(other.removed))
+        assert [(one.session, one.by) for one in other.removed] == [
             (first.session, first.client.state.viewers[0].who)
         ]
         await first.until(lambda _: [v.sessions for v in first.client.state.viewers] == [[], []])
+        await other.close()
