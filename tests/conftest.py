@@ -12,6 +12,8 @@ settings.load_profile("untimed")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+# A thousand processes are started: modules are compiled once, as where the project is installed.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Whoever runs the tests with nohup or in the background hands down signals that are ignored, and
 # every process under test would ignore them, too.

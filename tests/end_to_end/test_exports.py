@@ -102,7 +102,7 @@ def test_wrong_usage(place: Place) -> None:
         (("export", "whole.lir"), "needs --to FORMAT"),
         (("export", "whole.lir", "--to", "cvs"), "Did you mean csv?"),
         (("export", "nothing.lir", "--to", "csv"), "there is no file nothing.lir"),
-        (("diff", "whole.lir"), "diff needs A"),
+        (("diff", "whole.lir"), "diff needs B"),
         (("diff", "whole.lir", "nothing.lir"), "there is no file nothing.lir"),
         (("diff", "whole.lir", "whole.lir", "--tol", "2"), "--tol"),
         (("replay", "nothing.lir"), ""),
