@@ -16,6 +16,7 @@ from engine_daemon.errors import Exit
 from engine_daemon.export.objects import number
 from engine_daemon.export.text import readable
 from engine_daemon.recording.comparing import Apart, Comparison, Pick, Side
+from engine_daemon.sampler_words import sampler_words
 
 _MOST_ROWS: Final = 20
 """Steps listed for people; JSON has all."""
@@ -95,6 +96,7 @@ def _side(side: Side) -> dict[str, object]:
         "session": opened.session if opened else None,
         "model": engine.model.name if engine else None,
         "dtype": engine.model.dtype if engine else None,
+        "sampler": msgspec.to_builtins(columns.sampler),
         "prompt_tokens": len(columns.prompt_ids),
         "steps": len(columns),
         "branch": columns.branch,
@@ -120,7 +122,7 @@ class _Words:
     def __init__(self, comparison: Comparison) -> None:
         self._of = comparison
         rows = [_side_row(name, side) for name, side in (("A", comparison.a), ("B", comparison.b))]
-        tell(table(("", "SESSION", "MODEL", "DTYPE", "PROMPT", "STEPS", "FILE"), rows))
+        tell(table(("", "SESSION", "MODEL", "DTYPE", "SAMPLER", "PROMPT", "STEPS", "FILE"), rows))
 
     def step(self, apart: Apart) -> None:
         """Nothing yet: those beyond the tolerance are listed together."""
@@ -162,14 +164,16 @@ class _Words:
     def _verdict(self, steps: Sequence[Apart], differs: bool) -> str:
         common, most = self._of.common, max((apart.delta for apart in steps), default=None)
         apart = "" if most is None else f", probabilities at most {most:.2g} apart"
+        apart = ", probabilities equal" if most == 0 else apart
+        steps_there = f"{common} step" if common == 1 else f"{common} steps"
         if differs:
-            return f"different; {common} steps in common{apart}"
-        return f"the same: {common} steps{apart} (tolerance {self._tolerance})"
+            return f"different; {steps_there} in common{apart}"
+        return f"the same: {steps_there}{apart} (tolerance {self._tolerance})"
 
 
 def _side_row(name: str, side: Side) -> tuple[str, ...]:
-    told = _side(side)
-    names = ("session", "model", "dtype", "prompt_tokens", "steps", "file")
+    told = _side(side) | {"sampler": sampler_words(side.columns.sampler)}
+    names = ("session", "model", "dtype", "sampler", "prompt_tokens", "steps", "file")
     return (name, *("-" if told[key] is None else str(told[key]) for key in names))
 
 
@@ -180,5 +184,5 @@ def _step_row(apart: Apart) -> tuple[str, ...]:
 
 def _named(pick: Pick) -> str:
     prob = "" if pick.prob is None else f", {pick.prob * 100:.1f} %"
-    margin = "" if pick.margin is None else f", margin {pick.margin:.4f}"
+    margin = "" if pick.margin is None else f", margin {pick.margin * 100:.1f} %"
     return f"{readable(pick.piece)!r} (id {pick.id}, rank {pick.rank or '–'}{prob}{margin})"

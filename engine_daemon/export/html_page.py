@@ -22,10 +22,10 @@ from engine_daemon.export.chart import Chart, cost_chart
 from engine_daemon.export.page_text import cell, grouped, visible
 from engine_daemon.protocol.codec import WireError, unpack_event
 from engine_daemon.protocol.events import Predicted
-from engine_daemon.protocol.values import Sampler
 from engine_daemon.recording.columns import Columns
 from engine_daemon.recording.reader import Recording
 from engine_daemon.recording.rows import NO_SEQ, Flag, exp
+from engine_daemon.sampler_words import sampler_words
 
 _LEVELS: Final = 8
 _MOST_CANDIDATES: Final = 400_000
@@ -132,7 +132,7 @@ def _facts(columns: Columns) -> list[str]:
     if columns.opened is not None:
         facts.append(visible(f"session {columns.opened.session}"))
         facts.append(time.strftime("%Y-%m-%d %H:%M", time.localtime(_seconds(columns))))
-    facts.append(_sampler(columns.sampler))
+    facts.append(sampler_words(columns.sampler))
     if len(columns.branches()) > 1:
         facts.append(f"branch {columns.branch} of {len(columns.branches())}")
     return facts
@@ -141,19 +141,6 @@ def _facts(columns: Columns) -> list[str]:
 def _seconds(columns: Columns) -> float:
     created = columns.opened.created_ns / 1e9 if columns.opened else 0.0
     return min(max(created, 0.0), 4e9)  # a broken recording may say anything
-
-
-def _sampler(sampler: Sampler) -> str:
-    if sampler.greedy:
-        return "greedy"
-    plain = Sampler()
-    names = ("temperature", "top_k", "top_p", "min_p")
-    given = [
-        f"{name.replace('_', '-')} {getattr(sampler, name):g}"
-        for name in names
-        if name == "temperature" or getattr(sampler, name) != getattr(plain, name)
-    ]
-    return ", ".join([*given, f"seed {sampler.seed}"])
 
 
 def _lost(recording: Recording) -> list[str]:

@@ -142,10 +142,12 @@ def test_two_runs_on_one_seed_are_the_same(place: Place) -> None:
     for name in ("a", "b"):
         place.run(*WORDS, "--record", f"{name}.lir", "Once upon")
     same = place.run("diff", "a.lir", "b.lir", "--tol", "0")
-    assert "the same: 12 steps, probabilities at most 0 apart" in same.out.decode()
+    assert "the same: 12 steps, probabilities equal" in same.out.decode()
     place.run(*WORDS[:-1], "6", "--record", "c.lir", "Once upon")
     other = place.run("diff", "a.lir", "c.lir", code=1)
     assert "they part at step" in other.out.decode()
+    assert "T 0.9 seed 5" in other.out.decode()
+    assert "T 0.9 seed 6" in other.out.decode()
     lines = place.run("diff", "a.lir", "c.lir", "--json", code=1).lines
     parts = next(line for line in lines if line["event"] == "parts")
     live = [place.run("export", f"{n}.lir", "--to", "jsonl").lines for n in "ac"]
@@ -155,6 +157,7 @@ def test_two_runs_on_one_seed_are_the_same(place: Place) -> None:
     assert (parts["a"]["id"], parts["b"]["id"]) == (ids[0][first], ids[1][first])
     assert [line["step"] for line in lines if line["event"] == "step"] == [*range(first + 1)]
     assert lines[-1]["differs"]
+    assert [lines[0][side]["sampler"]["seed"] for side in "ab"] == [5, 6]
     shorter = place.run(*WORDS, "--steps", "7", "--record", "d.lir", "Once upon")
     assert len(shorter.lines) == 10
     ended = place.run("diff", "a.lir", "d.lir", code=1).out.decode()

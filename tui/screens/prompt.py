@@ -18,7 +18,7 @@ from engine_daemon.protocol.values import PromptSpec, Sampler
 from tui.keymap import bindings
 from tui.screens.dialog import Dialog
 from tui.screens.keys import KeysBar
-from tui.text import SafeText, show_text
+from tui.text import SafeText, show_text, token
 from tui.widgets.safe_area import SafeTextArea
 from tui.widgets.sampler_form import SamplerForm
 from tui.widgets.toggle import Toggle
@@ -117,9 +117,15 @@ class PromptScreen(TypedAhead, Dialog[Open | None]):
             return
         try:
             tokens = await self._count_tokens(spec)
-            self._say(SafeText(f"{tokens} tokens"))
+            self._say(SafeText(" · ".join([f"{tokens} tokens", *self._taken_over()])))
         except InspectError as error:
             self._say(show_text(error.message))
+
+    def _taken_over(self) -> list[str]:
+        """What the new session has from the one on screen and no field here shows."""
+        stops = ", ".join(map(show_text, self._template.until))
+        watched = ", ".join(map(token, self._template.watch))
+        return [f"stops at {stops}"] * bool(stops) + [f"watches {watched}"] * bool(watched)
 
     def _say(self, words: SafeText, wrong: bool = False) -> None:
         complaint = self.query_one("#complaint", Static)

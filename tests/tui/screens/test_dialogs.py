@@ -15,7 +15,7 @@ from engine_daemon.protocol.commands import (
     Open,
     SetSampler,
 )
-from engine_daemon.protocol.events import SamplerSet
+from engine_daemon.protocol.events import ConditionAdded, SamplerSet
 from engine_daemon.protocol.state import Place
 from engine_daemon.protocol.values import Sampler
 from tests.tui.pilot import rows, said, screen, until
@@ -49,6 +49,14 @@ async def test_new_prompt_opens_a_session() -> None:
         assert command.prompt.text == b"Hi\nq"
         assert command.run_to == 0
         assert app.screen is app.main
+
+
+async def test_new_prompt_says_which_breakpoints_go_with_it() -> None:
+    async with screen() as (pilot, app, _source):
+        added = ConditionAdded(number=1, source="entropy>5", t_ns=0, wall_ns=0)
+        app.view.columns.conditions[1] = added
+        await pilot.press("ctrl+n")
+        await until(pilot, lambda: "8 tokens · stops at entropy>5" in picture(app))
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
