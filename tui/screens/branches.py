@@ -123,7 +123,7 @@ class Beside(Static):
             ]
         cells = (columns - len(_GAP)) // 2
         at = f"They first differ at step {found.at}, after "
-        head = SafeText(at + tail(found.before, max(columns - width(at), 1)))
+        head = clip(SafeText(at + tail(found.before, max(columns - width(at), 1))), columns)
         if not found.differ:
             head = clip(
                 SafeText(f"One is the beginning of the other: {found.at} steps alike"), columns
