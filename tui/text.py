@@ -102,6 +102,8 @@ def wrap(text: SafeText, cells: int, rows: int) -> list[SafeText]:
     """At most `rows` lines of `cells` cells, broken between words; the last one clipped."""
     lines: list[str] = []
     for word in _pieces(text, cells):
+        if len(lines) == rows and cell_len(lines[-1]) > cells:
+            break  # what comes is clipped anyway, however long it is
         longer = f"{lines[-1]} {word}" if lines else word
         if lines and (cell_len(longer) <= cells or len(lines) == rows):
             lines[-1] = longer

@@ -16,6 +16,7 @@ from engine_daemon.config import DaemonOptions
 from engine_daemon.errors import InspectError
 from engine_daemon.hub.home import Home
 from engine_daemon.hub.hub import Hub
+from engine_daemon.hub.room import check_limit, open_files
 from engine_daemon.hub.sharing import resolve
 from engine_daemon.paths import Paths, unusable
 
@@ -42,10 +43,11 @@ def main() -> int:
     try:
         options = DaemonOptions.read(paths.options)
         sharing = resolve(options.share, options.share_control)
+        _raise_file_limit()
+        check_limit(open_files())
         home = Home(paths, shared=sharing.on)
     except (InspectError, OSError) as error:
         return _told(error)
-    _raise_file_limit()
     try:
         hub = Hub(paths, options, home, sharing)
     except InspectError as error:

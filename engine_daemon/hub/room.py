@@ -14,12 +14,34 @@ from typing import Final
 import zmq
 import zmq.utils.monitor
 
+from engine_daemon.errors import Exit, InspectError
+
 OWN: Final = 32
 """Files of a daemon with nobody there and no session, and a few to spare."""
+LEAST: Final = OWN + 16
+"""With fewer open files there is room for no more than one or two viewers, or not for itself."""
+_MANY: Final = 1 << 30
 WARN_S: Final = 60.0
 """Connections that are cut off are said to be so often at most."""
 
 _log = logging.getLogger(__name__)
+
+
+def open_files() -> int:
+    """Files that this process may have open."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return _MANY if limit == resource.RLIM_INFINITY else limit
+
+
+def check_limit(limit: int) -> None:
+    """InspectError where so few open files are no life for a daemon."""
+    if limit < LEAST:
+        raise InspectError(
+            f"{limit} files may be open at once here, a daemon needs {LEAST} at least",
+            "Raise the limit (`ulimit -Hn` shows it), then start it again",
+            exit_code=Exit.DAEMON,
+            code="few_files",
+        )
 
 
 class Room:
@@ -31,7 +53,7 @@ class Room:
     """
 
     def __init__(self, listener: zmq.Socket[bytes], limit: int | None = None) -> None:
-        self._limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0] if limit is None else limit
+        self._limit = open_files() if limit is None else limit
         self._listener = listener
         self._said = -WARN_S
         self.most = max(1, (self._limit - OWN) // 2)

@@ -1,6 +1,7 @@
 """How many may connect: a daemon that few open files are left to refuses, and lives."""
 
 import os
+import resource
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ import zmq
 
 from engine_daemon.client import DaemonClient
 from engine_daemon.errors import Exit, InspectError
-from engine_daemon.hub.room import OWN, Room
+from engine_daemon.hub.room import LEAST, OWN, Room, open_files
 from engine_daemon.protocol import commands as cmd
 from engine_daemon.protocol.state import State
 from tests.daemons import Daemon, directories, wait_for
@@ -113,3 +114,19 @@ def test_half_of_the_files_is_for_viewers(limit: int, most: int) -> None:
     room.close()
     listener.close()
     context.term()
+
+
+@pytest.mark.parametrize("limit", [16, 24, LEAST - 1])
+def test_a_daemon_that_too_few_open_files_are_left_to_says_so(limit: int) -> None:
+    with directories():
+        start = ["sh", "-c", f'ulimit -n {limit} && exec "$@"', "sh", str(COMMAND)]
+        ran = subprocess.run([*start, "daemon", "start", *SCRIPTED], capture_output=True, text=True)
+        assert ran.returncode == Exit.DAEMON
+        assert f"{limit} files may be open at once here, a daemon needs {LEAST}" in ran.stderr
+        assert "ulimit -Hn" in ran.stderr
+
+
+def test_no_limit_is_no_small_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    unlimited = resource.RLIM_INFINITY
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (unlimited, unlimited))
+    assert open_files() > 1_000_000

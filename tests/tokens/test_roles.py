@@ -87,3 +87,15 @@ def test_each_role_is_tried_once() -> None:
     messages = [("user", "Hi"), ("critic", "No.")] * 500
     check_kept(messages, {"user"}, str(messages), one)
     assert len(tries) == 1
+
+
+def test_a_conversation_of_many_roles_is_not_written_once_for_each() -> None:
+    messages = [(f"role{n}", "text") for n in range(500)]
+    written: list[int] = []
+
+    def counted(some: Pairs) -> str:
+        written.append(len(some))
+        return "\n".join(f"{role}: {text}" for role, text in some)
+
+    check_kept(messages, (), counted(messages), counted)
+    assert 1 < len(written) < 50

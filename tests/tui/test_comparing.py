@@ -65,6 +65,7 @@ def test_lines_are_broken_between_words_and_long_ones_in_parts() -> None:
     assert wrap(SafeText("one two three"), 7, 9) == ["one two", "three"]
     assert wrap(SafeText("一二三四五"), 4, 9) == ["一二", "三四", "五"]
     assert wrap(SafeText("one two three four"), 7, 2) == ["one two", "three …"]
+    assert wrap(SafeText("a b" * 100_000), 7, 2) == ["a ba ba", "ba ba …"]  # at once
     for line in wrap(SafeText("x" * 100 + " 世界 " * 9), 11, 4):
         assert width(line) <= 11
     assert tail(SafeText("one two"), 5) == "… two"

@@ -98,7 +98,7 @@ class CostPane(Pane):
     def _take_step(self, step: int) -> None:
         store = self.view.columns
         flags, spent, length = store.flags[step], store.total_ms[step], store.position[step]
-        if flags & _LOST:
+        if flags & _LOST or not 0 <= spent < math.inf:  # a damaged recording may hold anything
             return
         kind: Kind = "plain"
         if flags & _READ_MORE:
@@ -167,7 +167,7 @@ class CostPane(Pane):
     @property
     def _points(self) -> list[tuple[float, float]]:
         """Measured forwards without cache, by length."""
-        return sorted((float(length), ms) for length, ms in self.view.columns.naive)
+        return sorted((float(at), ms) for at, ms in self.view.columns.naive if 0 <= ms < math.inf)
 
     def _series(self) -> list[Series]:
         curve = self._curve
@@ -208,7 +208,7 @@ class CostPane(Pane):
         for step, _ in store.fired[-_MOST_MARKS:]:
             at = min(step, len(store) - 1)
             spent = store.total_ms[at] if at > 0 else math.nan
-            if not math.isnan(spent) and spent > 0:
+            if 0 < spent < math.inf:
                 y = 1000 / spent if self._mode == "rate" else spent
                 found.append((store.position[at] + (step - at), y))
         return sorted(found)

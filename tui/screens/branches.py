@@ -8,7 +8,9 @@ from typing import Final
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
-from textual.widgets import OptionList, Static
+from textual.geometry import Size
+from textual.widget import Widget
+from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from engine_daemon.recording.columns import Columns
@@ -93,7 +95,7 @@ class BranchesScreen(Dialog[int | None]):
         self.dismiss(None)
 
 
-class Beside(Static):
+class Beside(Widget):
     """Two branches from the first token in which they differ."""
 
     def __init__(self, *, id: str) -> None:  # noqa: A002  Textual's name
@@ -103,14 +105,15 @@ class Beside(Static):
     def show(self, found: Difference | None, first: int, second: int) -> None:
         """These two; None: there is one only."""
         self._shown = (found, first, second)
-        self._again()
+        self.refresh(layout=True)
 
-    def on_resize(self) -> None:
-        """Other lines in another width."""
-        self._again()
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """As many rows as there are in this width."""
+        return len(self.lines(width))
 
-    def _again(self) -> None:
-        self.update(Content("\n".join(self.lines(self.content_size.width))))
+    def render(self) -> Content:
+        """The lines in the width that it has."""
+        return Content("\n".join(self.lines(self.content_size.width)))
 
     def lines(self, columns: int, rows: int = _ROWS) -> list[SafeText]:
         """Where they part, then both texts side by side, then what both are worth."""
@@ -123,7 +126,7 @@ class Beside(Static):
             ]
         cells = (columns - len(_GAP)) // 2
         at = f"They first differ at step {found.at}, after "
-        head = SafeText(at + tail(found.before, max(columns - width(at), 1)))
+        head = clip(SafeText(at + tail(found.before, max(columns - width(at), 1))), columns)
         if not found.differ:
             head = clip(
                 SafeText(f"One is the beginning of the other: {found.at} steps alike"), columns

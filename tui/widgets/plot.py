@@ -3,6 +3,7 @@
 Knows numbers and cells; nothing of steps or colours.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -36,13 +37,14 @@ def plot_lines(
     whole_x: bool = True,
     above: Sequence[tuple[float, str]] = (),
 ) -> list[str]:
-    """`height` lines of `width` cells, without colour; empty when there is nothing to draw.
+    """`height` lines of `width` cells, without colour; empty when there is nothing to draw. Points
+    that are no numbers, as a damaged recording may hold, are left out.
 
     `above`: places of points that lie above `high`, with what is written beside their mark.
     """
     marks = Series([x for x, _ in above], [high] * len(above), ABOVE)
-    points = [one for one in (*series, marks) if one.xs]
-    if not points or width < 16 or height < 4:
+    points = [one for one in map(_finite, (*series, marks)) if one.xs]
+    if not points or width < 16 or height < 4 or not 0 < high - low < math.inf:
         return []
     import plotext  # 100 ms and a compiled kernel: only when a plot is drawn
 
@@ -69,6 +71,15 @@ def plot_lines(
     lines = text.rstrip("\n").split("\n")
     lines[0] = _labelled(lines[0], [((x - left) / (right - left), label) for x, label in above])
     return lines
+
+
+def _finite(series: Series) -> Series:
+    pairs = zip(series.xs, series.ys, strict=True)
+    if all(math.isfinite(x) and math.isfinite(y) for x, y in pairs):
+        return series
+    pairs = zip(series.xs, series.ys, strict=True)
+    kept = [(x, y) for x, y in pairs if math.isfinite(x) and math.isfinite(y)]
+    return Series([x for x, _ in kept], [y for _, y in kept], series.marker)
 
 
 def _labelled(line: str, above: Sequence[tuple[float, str]]) -> str:

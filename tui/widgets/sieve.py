@@ -18,6 +18,8 @@ _FEWEST: Final = 3
 _AROUND: Final = 32
 """Steps, far off or not, whose median counts: when the cost itself changes, it follows."""
 _REFRESH: Final = 8
+_MOST_WAITING: Final = 256
+"""Points that wait for a judgement: of a session that is stepped by hand no point is plain."""
 
 
 Kind = Literal["plain", "pause", "other"]
@@ -39,6 +41,7 @@ class Sieve:
 
     def __init__(self) -> None:
         self._first: list[Point] = []
+        self._plain: list[float] = []
         self._around: deque[float] = deque(maxlen=_AROUND)
         self._limit = inf
         self._since = 0
@@ -48,23 +51,22 @@ class Sieve:
         if len(self._around) >= LEAST:
             return [self._judge(Point(x, y, kind))]
         self._first.append(Point(x, y, kind))
-        ys = self._ys()
-        if len(ys) < LEAST:
-            return []
-        judged = self.first()
-        self._first = []
-        self._around.extend(ys)
-        self._look()
-        return judged
+        if kind == "plain":
+            self._plain.append(y)
+        if len(self._plain) >= LEAST:
+            judged, self._first = self.first(), []
+            self._around.extend(self._plain)
+            self._look()
+            return judged
+        if len(self._first) > _MOST_WAITING:  # they count as what they look like now
+            judged, self._first = self.first(), []
+            return judged
+        return []
 
     def first(self) -> list[Point]:
         """Those that are not judged for good yet, as they look so far."""
-        ys = self._ys()
-        limit = FAR * median(ys) if len(ys) >= _FEWEST else inf
+        limit = FAR * median(self._plain) if len(self._plain) >= _FEWEST else inf
         return [replace(one, far=one.kind != "other" and one.y > limit) for one in self._first]
-
-    def _ys(self) -> list[float]:
-        return [one.y for one in self._first if one.kind == "plain"]
 
     def _judge(self, point: Point) -> Point:
         far = point.kind != "other" and point.y > self._limit

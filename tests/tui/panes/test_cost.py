@@ -1,5 +1,9 @@
 """COST PER STEP: what is drawn."""
 
+import math
+
+import pytest
+
 from tests.tui.pilot import rows, screen
 from tests.tui.story import Story
 from tui.app import InspectApp
@@ -90,3 +94,17 @@ async def test_a_step_after_a_pause_is_on_the_axis_unless_it_is_far_off() -> Non
     async with screen(story) as (_, app, _source):
         assert "↑ 1 step far off: 40.0 s" in rows(app, "cost")[0]
         assert "•" in "".join(plot_of(app)[:3])
+
+
+@pytest.mark.parametrize("absurd", [math.nan, math.inf, -14.0, 3e38])
+async def test_times_that_are_none_are_left_out(absurd: float) -> None:
+    story = Story().tokens(*[(b" a", 0.5)] * 12)
+    for _ in range(6):
+        story.predict().pick(7, b" b", 0.5, total=absurd)
+    story.tokens(*[(b" a", 0.5)] * 12).predict().stop()
+    async with screen(story) as (pilot, app, _source):
+        await pilot.press("shift+tab", "shift+tab")
+        for _ in range(4):
+            assert any("•" in line for line in plot_of(app))
+            await pilot.press("M")
+            await pilot.pause()

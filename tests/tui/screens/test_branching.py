@@ -23,6 +23,7 @@ from tests.tui.story import SESSION, candidates, paused
 from tui.keymap import in_scope
 from tui.screens.branches import Beside, BranchesScreen
 from tui.screens.force_text import ForceTextScreen
+from tui.screens.keys import KeysBar
 from tui.screens.sampler import SamplerScreen
 
 HERE = At(branch=0, step=3)
@@ -118,6 +119,22 @@ async def test_the_table_of_branches() -> None:
         await pilot.press("up", "enter")
         await until(pilot, lambda: bool(source.sent))
         assert source.sent[0][0] == Switch(branch=0)
+
+
+async def test_what_is_compared_is_as_high_as_its_lines_in_any_width() -> None:
+    story = paused().command("force").branch(1).pick(9, b" API", 0.1, how="forced").predict().stop()
+    async with screen(story, size=(100, 30)) as (pilot, app, _):
+        await until(pilot, lambda: app.view.columns.branch == 1)
+        await pilot.press("B")
+        await until(pilot, lambda: isinstance(app.screen, BranchesScreen))
+        beside = app.screen.query_one(Beside)
+        for columns, rows in ((60, 16), (100, 30), (80, 24)):
+            await pilot.resize_terminal(columns, rows)
+            for _ in range(5):
+                await pilot.pause()
+            assert app.screen.size == (columns, rows)
+            assert beside.size.height == len(beside.lines(beside.size.width))
+            assert app.screen.query_one(KeysBar).region.bottom < rows
 
 
 def figure(token_id: int, piece: bytes, final: float, count: int | None = None) -> TokenFigure:

@@ -48,3 +48,12 @@ def test_others_than_plain_ones_count_nowhere() -> None:
     assert not point.far
     (point,) = sieve.add(LEAST + 1, 41.0)
     assert point.far
+
+
+def test_of_a_session_that_is_stepped_by_hand_few_points_wait_for_a_judgement() -> None:
+    sieve = Sieve()
+    judged = [one for x in range(5000) for one in sieve.add(x, 14.0, "pause")]
+    waiting = sieve.first()
+    assert len(waiting) < 500
+    assert [one.x for one in (*judged, *waiting)] == list(range(5000))
+    assert not any(one.far for one in judged)
