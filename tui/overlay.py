@@ -8,23 +8,27 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engine_daemon.protocol.values import StepFigures, TokenFigure
+from engine_daemon.protocol.values import Sampler, StepFigures, TokenFigure
 from tui.text import SafeText, percent, token
 from tui.widgets.sampler_words import filter_words
 
 
 @dataclass(frozen=True, slots=True)
 class Overlay:
-    """A column by id, for one step of one branch; `note` is said below."""
+    """A column by id, for one step of one branch; `note` is said below.
+
+    `sampler`: the session's when it was read; under another one it is no answer any more.
+    """
 
     branch: int
     step: int
+    sampler: Sampler
     heading: SafeText
     cells: dict[int, SafeText]
     note: SafeText
 
 
-def what_if(branch: int, step: int, figures: StepFigures) -> Overlay:
+def what_if(branch: int, step: int, sampler: Sampler, figures: StepFigures) -> Overlay:
     """The candidates' final probabilities under the other sampler, and its pick."""
     cells = {}
     for row in figures.candidates.rows():
@@ -36,10 +40,12 @@ def what_if(branch: int, step: int, figures: StepFigures) -> Overlay:
     picked = figures.picked
     drawn = "" if figures.draw is None else f" (u {figures.draw:.4f})"
     note = SafeText(f"would pick {token(picked.piece)}, id {picked.id}{drawn} · esc: back")
-    return Overlay(branch, step, SafeText("what if"), cells, note)
+    return Overlay(branch, step, sampler, SafeText("what if"), cells, note)
 
 
-def reroll(branch: int, step: int, draws: int, found: Sequence[TokenFigure]) -> Overlay:
+def reroll(
+    branch: int, step: int, sampler: Sampler, draws: int, found: Sequence[TokenFigure]
+) -> Overlay:
     """How often each token came; the expected count of the most frequent ones below."""
     cells = {figure.id: SafeText(f"{figure.count or 0}") for figure in found}
     first = [
@@ -48,4 +54,4 @@ def reroll(branch: int, step: int, draws: int, found: Sequence[TokenFigure]) -> 
         if figure.final_logprob > -math.inf
     ]
     note = SafeText(f"{draws} draws, came (expected): {', '.join(first)} · esc: back")
-    return Overlay(branch, step, SafeText(f"of {draws}"), cells, note)
+    return Overlay(branch, step, sampler, SafeText(f"of {draws}"), cells, note)

@@ -131,10 +131,11 @@ class View:
 
     @property
     def shown_overlay(self) -> Overlay | None:
-        """What was read of the step under the cursor."""
-        found = self.overlay
-        here = found is not None and (found.branch, found.step) == (self.columns.branch, self.at)
-        return found if here else None
+        """What was read of the step under the cursor, under the sampler that is in force."""
+        found, columns = self.overlay, self.columns
+        if found is None or (found.branch, found.step) != (columns.branch, self.at):
+            return None
+        return found if found.sampler == columns.sampler else None
 
     @property
     def on_pending(self) -> bool:

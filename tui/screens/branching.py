@@ -139,10 +139,11 @@ class BranchActions(Telling):
 
     async def what_if(self, sampler: Sampler) -> None:
         """Show the step under the cursor as that sampler would see it."""
-        branch, step = self.view.columns.branch, self.view.at
+        columns, step = self.view.columns, self.view.at
+        branch, now = columns.branch, columns.sampler
         answer = await self._asked(AskWhatIf(sampler=sampler, step=step, branch=branch))
         if answer is not None and answer.figures is not None:
-            self._lay_over(what_if(branch, step, answer.figures))
+            self._lay_over(what_if(branch, step, now, answer.figures))
 
     def action_reroll(self) -> None:
         """Draw the step under the cursor many times; nothing is appended."""
@@ -152,10 +153,11 @@ class BranchActions(Telling):
 
     async def reroll(self, draws: int) -> None:
         """Show how often each token came."""
-        branch, step = self.view.columns.branch, self.view.at
+        columns, step = self.view.columns, self.view.at
+        branch, now = columns.branch, columns.sampler
         answer = await self._asked(AskReroll(n=draws, step=step, branch=branch))
         if answer is not None and answer.tokens is not None:
-            self._lay_over(reroll(branch, step, draws, answer.tokens))
+            self._lay_over(reroll(branch, step, now, draws, answer.tokens))
 
     def action_recompute(self) -> None:
         """Have what a read needs, where it is gone."""

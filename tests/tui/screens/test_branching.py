@@ -212,3 +212,21 @@ async def test_a_row_that_is_gone_is_computed_again_by_the_key_that_is_named(
         await until(pilot, lambda: bool(source.sent))
         assert source.sent == [(Recompute(step=step, branch=0), SESSION, None)]
         await until(pilot, lambda: f"step {step} is computed again" in said(app))
+
+
+async def test_counts_of_another_sampler_are_not_left_beside_the_candidates() -> None:
+    source = FakeSource(paused())
+    source.answer = Answer(tokens=[figure(1, b"bern", 0.6, 31), figure(2, b"be", 0.4, 19)])
+    async with screen(source=source) as (pilot, app, _):
+        await pilot.press("5", "0", "R")
+        await until(pilot, lambda: "of 50" in rows(app, "next-token")[1])
+        await pilot.press("p")
+        await until(pilot, lambda: isinstance(app.screen, SamplerScreen))
+        app.screen.query_one("#field-temperature", Input).value = "0.7"
+        await pilot.press("enter")
+        await until(pilot, lambda: app.view.columns.sampler.temperature == 0.7)
+        shown = rows(app, "next-token")
+        assert "final" in shown[1]
+        assert "draws, came" not in "\n".join(shown)
+        await pilot.press("5", "0", "R")
+        await until(pilot, lambda: "of 50" in rows(app, "next-token")[1])
