@@ -224,6 +224,8 @@ class Control:
         """Stand on another branch, at its end."""
         self._need_standing()
         if branch == self._view.columns.branch:
+            if len(self._view.columns.branches()) > 1:
+                raise InspectError(f"already on branch {branch}")
             raise InspectError("there is no other branch", "enter on a recorded step opens one")
         await self._act(Switch(branch=branch))
 

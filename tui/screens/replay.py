@@ -241,6 +241,9 @@ class ReplayScreen(MainScreen):
         if branch is None:
             return
         columns, at = self.view.columns, self.view.at
+        if branch == columns.branch:
+            self.say(f"already on branch {branch}", calm=True)
+            return
         columns.go_to(branch)
         start = columns.start(branch)
         self._look(min(at, start) if columns.start(branch) else at)

@@ -119,6 +119,12 @@ async def test_the_table_of_branches() -> None:
         await pilot.press("up", "enter")
         await until(pilot, lambda: bool(source.sent))
         assert source.sent[0][0] == Switch(branch=0)
+        await until(pilot, lambda: app.view.columns.branch == 0)
+        await pilot.press("B")
+        await until(pilot, lambda: isinstance(app.screen, BranchesScreen))
+        await pilot.press("enter")
+        await until(pilot, lambda: said(app) == "already on branch 0")
+        assert len(source.sent) == 1
 
 
 async def test_what_is_compared_is_as_high_as_its_lines_in_any_width() -> None:
