@@ -150,8 +150,21 @@ class MainScreen(BranchActions, BreakpointKeys, Measuring, People, Arranging):
         self._count = count
         self._show_keys()
 
+    def on_screen_suspend(self) -> None:
+        """A dialog lies over this one, and names its own keys."""
+        self._show_keys()
+
+    def on_screen_resume(self) -> None:
+        """Nothing does any more."""
+        self._show_keys()
+
     def _show_keys(self) -> None:
-        """The keys of the focused pane first; none that would only be refused."""
+        """The keys of the focused pane first; none that would only be refused, and none at all
+        below a dialog: they do nothing there."""
+        if not self.is_active:
+            for bar in self.query(KeysBar):
+                bar.show([])
+            return
         focused = self.focused
         scope = focused.SCOPE if isinstance(focused, Pane) else None
         for bar in self.query(KeysBar):  # gone already while the screen is taken down

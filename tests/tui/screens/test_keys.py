@@ -10,6 +10,7 @@ from engine_daemon.protocol.commands import (
 from tests.tui.pilot import keys, rows, screen, until
 from tests.tui.story import SESSION
 from tui.screens.keys import KeysBar
+from tui.text import SafeText
 
 
 async def test_enter_goes_to_the_candidates_first_and_forces_there() -> None:
@@ -58,3 +59,22 @@ async def test_zoom_keeps_the_lines_around_it_and_says_how_to_leave() -> None:
         assert app.main.query_one("#sequence").region.height == 38
         await pilot.press("z")
         assert not keys(app).startswith("z")
+
+
+@pytest.mark.parametrize("key", ["B", "p", "w", "b", "m", "i", "ctrl+n", "v", "?", "t", "E", ":"])
+async def test_below_a_dialog_no_keys_are_offered_and_what_is_said_is_shown(key: str) -> None:
+    async with screen() as (pilot, app, source):
+        assert "space pause/run" in keys(app)
+        await pilot.press(key)
+        await until(pilot, lambda: app.screen is not app.main)
+        await until(pilot, lambda: keys(app) == "")
+        source.story.command("run_to", 4).pick(43, b" tok", 0.4).predict().stop()
+        source.flush()
+        await until(pilot, lambda: app.view.columns.place.step == 4)
+        assert keys(app) == ""
+        app.main.say("somebody took it")
+        assert keys(app) == "somebody took it"
+        app.main.tell(SafeText(""))
+        await pilot.press("escape")
+        await until(pilot, lambda: app.screen is app.main)
+        await until(pilot, lambda: "space pause/run" in keys(app))
