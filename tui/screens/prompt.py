@@ -66,10 +66,10 @@ class PromptScreen(TypedAhead, Dialog[Open | None]):
             yield KeysBar(["prompt"])
 
     def on_mount(self) -> None:
-        """The prompt has the focus, its cursor at the end."""
+        """The prompt has the focus, all of it selected: typing replaces it, cursor keys keep it."""
         area = self.query_one("#prompt-text", SafeTextArea)
         area.focus()
-        area.move_cursor(area.document.end)
+        area.select_all()
         self._template_changed()
 
     def on_toggle_changed(self) -> None:

@@ -29,7 +29,7 @@ def take_typed(screen: Screen[object], event: events.Key) -> None:
     if isinstance(line, Input):
         line.insert_text_at_cursor(event.character)
     elif isinstance(line, TextArea):
-        line.insert(event.character)
+        line.replace(event.character, *line.selection, maintain_selection_offset=False)
     else:
         return
     event.stop()
