@@ -30,9 +30,11 @@ class BranchesScreen(Dialog[int | None]):
 
     BINDINGS = bindings("branches")
 
-    def __init__(self, columns: Columns) -> None:
+    def __init__(self, columns: Columns, alone: SafeText) -> None:
+        """`alone`: what is said where there is one branch only."""
         super().__init__()
         self._columns = columns
+        self._alone = alone
         self._branches = columns.branches()
         self._current = columns.branch
 
@@ -41,7 +43,7 @@ class BranchesScreen(Dialog[int | None]):
         with Vertical(id="branches", classes="dialog") as box:
             box.border_title = "BRANCHES"
             yield OptionList(*(Option(Content(self.row(one))) for one in self._branches))
-            yield Beside(id="beside")
+            yield Beside(self._alone, id="beside")
             yield KeysBar(["branches"])
 
     def on_mount(self) -> None:
@@ -98,8 +100,9 @@ class BranchesScreen(Dialog[int | None]):
 class Beside(Widget):
     """Two branches from the first token in which they differ."""
 
-    def __init__(self, *, id: str) -> None:  # noqa: A002  Textual's name
+    def __init__(self, alone: SafeText, *, id: str) -> None:  # noqa: A002  Textual's name
         super().__init__(id=id)
+        self._alone = alone
         self._shown: tuple[Difference | None, int, int] = (None, 0, 0)
 
     def show(self, found: Difference | None, first: int, second: int) -> None:
@@ -119,11 +122,7 @@ class Beside(Widget):
         """Where they part, then both texts side by side, then what both are worth."""
         found, *names = self._shown
         if found is None:
-            return [
-                clip(
-                    SafeText("One branch so far: enter or i at a recorded step opens one"), columns
-                )
-            ]
+            return wrap(self._alone, columns, rows) if columns > 0 else []
         cells = (columns - len(_GAP)) // 2
         at = f"They first differ at step {found.at}, after "
         head = clip(SafeText(at + tail(found.before, max(columns - width(at), 1))), columns)

@@ -16,6 +16,7 @@ from tui.control import Control
 from tui.overlay import Overlay, reroll, what_if
 from tui.screens.telling import Telling
 from tui.source import EventSource
+from tui.text import SafeText, show_text
 from tui.view import View
 from tui.widgets.sampler_words import sampler_words
 
@@ -89,9 +90,15 @@ class BranchActions(Telling):
         """The table of them."""
         from tui.screens.branches import BranchesScreen
 
-        columns = self.view.columns
-        screen = BranchesScreen(columns)
+        screen = BranchesScreen(self.view.columns, self._how_to_branch())
         self.app.push_screen(screen, self._chose_branch)
+
+    def _how_to_branch(self) -> SafeText:
+        """What is said where there is one branch only."""
+        if self.view.replay is not None:
+            reason = " · ".join(show_text(line) for line in self.view.replay.reason.split("\n"))
+            return SafeText(f"One branch: {reason}")
+        return SafeText("One branch so far: enter or i at a recorded step opens one")
 
     def _chose_branch(self, branch: int | None) -> None:
         if branch is not None and self.control is not None:

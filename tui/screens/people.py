@@ -144,7 +144,9 @@ class People(Telling):
         if self.view.observing:
             self.tell(SafeText("this screen only observes"))
             return
-        if self.view.session is None or self._ready() is None:
+        if self._ready() is None:
+            return
+        if self.view.session is None:
             self.tell(SafeText("no session yet · ^n opens one"))
             return
         step, branch = self.view.at, self.view.columns.branch

@@ -18,6 +18,7 @@ from tests.tui.story import SESSION, Story
 from tui.commands import ActionProvider
 from tui.replay import ReplayApp
 from tui.replay_actions import NEEDS_ENGINE
+from tui.screens.branches import Beside, BranchesScreen
 
 WORDS = [b" one", b" two", b" three", b" four", b" five", b" six"]
 
@@ -124,7 +125,9 @@ async def test_the_future_can_be_shown(tmp_path: Path) -> None:
         assert text(app).endswith("␣one")
 
 
-@pytest.mark.parametrize("key", ["p", "r", "i", "w", "R", "N", "W", "b", "t", "ctrl+n", "enter"])
+@pytest.mark.parametrize(
+    "key", ["p", "r", "i", "w", "R", "N", "W", "b", "t", "m", "L", "E", "ctrl+n", "enter"]
+)
 async def test_what_needs_an_engine_says_why_not(tmp_path: Path, key: str) -> None:
     async with replay(tmp_path / "a.lir", told()) as (pilot, app):
         before = (tmp_path / "a.lir").read_bytes()
@@ -133,6 +136,18 @@ async def test_what_needs_an_engine_says_why_not(tmp_path: Path, key: str) -> No
         assert f"llm-inspect open {tmp_path}/a.lir goes on from here" in said(app)
         assert app.screen is app.main
         assert (tmp_path / "a.lir").read_bytes() == before
+
+
+async def test_one_branch_is_said_with_why_there_is_no_other(tmp_path: Path) -> None:
+    async with replay(tmp_path / "a.lir", told()) as (pilot, app):
+        await pilot.press("B")
+        await until(pilot, lambda: isinstance(app.screen, BranchesScreen))
+        words = " ".join(app.screen.query_one(Beside).lines(76))
+        assert words.startswith("One branch: a replay has no engine · llm-inspect open")
+        assert "opens one" not in words
+        assert "goes on from here" in words
+        await pilot.press("enter")
+        await until(pilot, lambda: said(app) == "already on branch 0")
 
 
 async def test_forcing_a_candidate_too(tmp_path: Path) -> None:
