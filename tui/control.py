@@ -265,9 +265,10 @@ class Control:
         await self._source.lease(do, session)
         return words
 
-    async def note(self, text: str, branch: int, step: int) -> None:
-        """Write a note at a step."""
+    async def note(self, text: str, branch: int, step: int) -> str:
+        """Write a note at a step; what to say when it is written."""
         await self._send(Note(text=text, branch=branch, step=step))
+        return f"note written at step {step}"
 
     async def count_tokens(self, spec: PromptSpec) -> int:
         """How many tokens a prompt comes to."""

@@ -217,6 +217,7 @@ async def test_a_note_is_written_at_the_cursor_and_found_again() -> None:
         await pilot.press("enter")
         await until(pilot, lambda: bool(app.view.columns.notes))
         assert source.sent[-1][0] == Note(text="odd [/b] \x1b]here", step=0, branch=0)
+        await until(pilot, lambda: said(app) == "note written at step 0")
         await pilot.press("G")
         assert app.view.at_head
         await pilot.press("apostrophe")
