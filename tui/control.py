@@ -222,6 +222,7 @@ class Control:
 
     async def switch(self, branch: int) -> None:
         """Stand on another branch, at its end."""
+        self.check_link()
         self._need_standing()
         if branch == self._view.columns.branch:
             if len(self._view.columns.branches()) > 1:

@@ -9,6 +9,7 @@ from tests.tui.source import FakeSource
 from tests.tui.story import Story, paused, state
 from tui.app import InspectApp
 from tui.keymap import ACTIONS
+from tui.screens.branches import Beside, BranchesScreen
 from tui.usable import COMMANDING
 
 WIDE = (200, 40)
@@ -56,11 +57,31 @@ async def test_an_observer_is_offered_looking_only() -> None:
         await offers(pilot, app, {"step"})  # on, to the head
         await pilot.press("s")
         await offers(pilot, app, set())
-        for key in ("ctrl+n", "p", "i"):
+        for key in ("ctrl+n", "p", "i", "b", "m", "L", "[", "]"):
             await pilot.press(key)
             await until(pilot, lambda: "only observes" in said(app))
             assert app.screen is app.main
+            await pilot.press("G")
+            assert said(app) == ""
         assert source.sent == []
+
+
+async def test_an_observer_reads_the_branches_and_stays_where_it_is() -> None:
+    story = paused().command("force").branch(1).pick(9, b" API", 0.1, how="forced").predict().stop()
+    async with screen(story, observe=True) as (pilot, app, source):
+        for keys_ in ("enter", "up enter"):
+            await pilot.press("B")
+            await until(pilot, lambda: isinstance(app.screen, BranchesScreen))
+            await pilot.press(*keys_.split())
+            await until(pilot, lambda: said(app) == "this screen only observes")
+            await pilot.press("G")
+            assert said(app) == ""
+        assert (app.view.columns.branch, source.sent) == (1, [])
+    async with screen(observe=True) as (pilot, app, source):
+        await pilot.press("B")
+        await until(pilot, lambda: isinstance(app.screen, BranchesScreen))
+        words = " ".join(app.screen.query_one(Beside).lines(76))
+        assert words == "One branch so far: this screen only observes"
 
 
 async def test_running_offers_no_step() -> None:

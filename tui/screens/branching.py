@@ -98,6 +98,8 @@ class BranchActions(Telling):
         if self.view.replay is not None:
             reason = " · ".join(show_text(line) for line in self.view.replay.reason.split("\n"))
             return SafeText(f"One branch: {reason}")
+        if self.view.observing:
+            return SafeText("One branch so far: this screen only observes")
         return SafeText("One branch so far: enter or i at a recorded step opens one")
 
     def _chose_branch(self, branch: int | None) -> None:

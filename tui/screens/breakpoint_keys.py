@@ -9,16 +9,23 @@ class BreakpointKeys(Telling):
     """A screen from which breakpoints are set."""
 
     view: View
-    control: Control | None
+
+    def _ready(self) -> Control | None:
+        raise NotImplementedError
 
     def action_breakpoints(self) -> None:
         """Add or remove a condition."""
         from tui.screens.breakpoints import BreakpointsScreen
 
-        if self.control is None or self.view.session is None:
+        control = self._ready()
+        if control is None:
+            return
+        if self.view.observing:
+            self.say("this screen only observes")
+        elif self.view.session is None:
             self.say("no session yet\n^n opens one")
         else:
-            self.app.push_screen(BreakpointsScreen(self.view, self.control), self._added)
+            self.app.push_screen(BreakpointsScreen(self.view, control), self._added)
 
     def _added(self, words: str | None) -> None:
         if words is not None:

@@ -222,10 +222,6 @@ class ReplayScreen(MainScreen):
         """There is one only."""
         self._ready()
 
-    def action_breakpoints(self) -> None:
-        """Nothing runs that could be stopped."""
-        self._ready()
-
     # Branches ---------------------------------------------------------------------------------
 
     def _turn_branch(self, by: int) -> None:
