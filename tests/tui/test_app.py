@@ -1,17 +1,20 @@
 """Starting: which session is shown, what is said at the end, what is never imported."""
 
+import asyncio
 import subprocess
 import sys
 
 import pytest
+from textual.widgets import OptionList
 
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.protocol.commands import Open
 from engine_daemon.protocol.values import PromptSpec
-from tests.tui.pilot import until
+from tests.tui.pilot import said, until
 from tests.tui.source import FakeSource
 from tests.tui.story import paused
 from tui.app import InspectApp
+from tui.screens.sessions import SessionsScreen
 
 
 async def test_a_prompt_opens_a_session_at_once() -> None:
@@ -33,6 +36,30 @@ async def test_a_daemon_that_is_not_there_ends_it_with_its_error() -> None:
         await until(pilot, lambda: app.return_value is not None)
     assert app.return_value is not None
     assert app.return_value.exit_code == Exit.DAEMON
+
+
+async def test_before_the_first_state_nothing_is_claimed_of_sessions() -> None:
+    class Slow(FakeSource):
+        attached = asyncio.Event()
+
+        async def __aenter__(self) -> "Slow":
+            await self.attached.wait()
+            return self
+
+    source = Slow(paused())
+    app = InspectApp(lambda: source)
+    async with app.run_test(size=(80, 24)) as pilot:
+        for key in ("t", "m", "b", "p", "L"):
+            await pilot.press(key)
+            await until(pilot, lambda: said(app) == "not attached yet")
+            assert app.screen is app.main
+            await pilot.press("escape")
+            assert said(app) == ""
+        source.attached.set()
+        await until(pilot, lambda: len(app.view.columns) == 3)
+        await pilot.press("t")
+        await until(pilot, lambda: isinstance(app.screen, SessionsScreen))
+        assert app.screen.query_one(OptionList).option_count == 1
 
 
 async def test_a_session_that_is_not_there_ends_it_with_its_error() -> None:

@@ -313,8 +313,10 @@ class MainScreen(BranchActions, BreakpointKeys, Measuring, People, Arranging):
         from tui.screens.sessions import SessionsScreen
 
         state = self.view.state
-        sessions = [] if state is None else state.sessions
-        self.app.push_screen(SessionsScreen(sessions, self.view.session), self._chose)
+        if state is None:
+            self.say("not attached yet")
+        else:
+            self.app.push_screen(SessionsScreen(state.sessions, self.view.session), self._chose)
 
     def _chose(self, chosen: "Chosen | None") -> None:
         if chosen is None or self.feed is None or self.control is None:
