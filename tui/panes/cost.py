@@ -43,8 +43,8 @@ _PREFILL: Final = int(Flag.PREFILL)
 _READ_MORE: Final = int(Flag.PREFILL | Flag.RESTORED)
 _AFTER_PAUSE: Final = int(Flag.AFTER_PAUSE)
 """Bits as plain ints: an enum's `&` costs a microsecond, here for every step."""
-_CLEARLY: Final = 3.0
-"""Standard errors from which on a slope is one."""
+_LEAST_CONSTANT: Final = 0.5
+"""Of the cheapest step, from which on a line's constant is said to be what any step costs."""
 _LEAST_ROWS: Final = 8
 """Rows from which on there is room for a second caption."""
 
@@ -268,18 +268,23 @@ class CostPane(Pane):
 
     def _parts(self, columns: int) -> Line:
         """The constant and the growing part of a step's cost: a fit, and said to be one."""
-        slope, error, constant = self._fit.slope, self._fit.slope_error, self._fit.constant
+        fit = self._fit
+        slope, error, constant = fit.slope, fit.error, fit.constant
         if slope is None or error is None or constant is None:
             return []
-        digits = 2 if error <= 0 else min(max(1 - math.floor(math.log10(error * 1000)), 0), 2)
-        grows = f"growing {slope * 1000:+.{digits}f} ± {error * 1000:.{digits}f} µs a token"
-        if abs(slope) < _CLEARLY * error:
-            constant, grows = self._fit.mean, "no growth to be told from the scatter"
-        words = f"derived: constant {millis(max(constant, 0.0))}, {grows}"
+        if not fit.grows:
+            words = f"constant {millis(fit.mean)}, no growth to be told from the scatter"
+        else:
+            digits = 2 if error <= 0 else min(max(1 - math.floor(math.log10(error * 1000)), 0), 2)
+            words = f"growing {slope * 1000:+.{digits}f} ± {error * 1000:.{digits}f} µs a token"
+            if constant >= _LEAST_CONSTANT * fit.least:  # a smaller one was seen in no step
+                words = f"constant {millis(constant)}, {words}"
+        words = f"derived: {words}"
         without = f", no {ABOVE}" if self._far_seen else ""
-        over = f" (fit over {self._fit.seen} steps{without})"
-        if width(words + over) <= columns:
-            words += over
+        for over in (f" (fit over {fit.seen} steps{without})", f" ({fit.seen} steps{without})"):
+            if width(words + over) <= columns:
+                words += over
+                break
         return [Segment(words, self.palette.accent)] if width(words) <= columns else []
 
     def _coloured(self, line: str) -> Line:
