@@ -1,6 +1,9 @@
 """COST PER STEP: what is drawn."""
 
-from tests.tui.pilot import rows, screen
+import pytest
+
+from engine_daemon.protocol.events import NaiveMeasured
+from tests.tui.pilot import rows, screen, until
 from tests.tui.story import Story
 from tui.app import InspectApp
 from tui.panes.base import Pane
@@ -111,3 +114,29 @@ async def test_a_constant_that_no_step_was_near_is_not_named() -> None:
         text = "\n".join(rows(app, "cost"))
         assert "derived: growing +500" in text
         assert "constant" not in text
+
+
+@pytest.mark.parametrize("size", [(80, 24), (100, 30), (120, 40), (200, 50)])
+async def test_each_sign_of_the_plot_is_in_the_legend(size: tuple[int, int]) -> None:
+    story = running()
+    story.predict(after_pause=True).pick(7, b" x", 0.5, total=15.0)
+    story.predict().pick(7, b" x", 0.5, total=40_000.0).tokens(*[(b" word", 0.5)] * 12)
+    for length in (12, 40):
+        story.add(NaiveMeasured(t_ns=1, wall_ns=1, length=length, ms=20.0 + length, left=0))
+    story.predict().stop_at(1, "id == 5")
+    async with screen(story, size=size) as (pilot, app, _source):
+        pane = app.main.query_one("#cost", Pane)
+        while not pane.has_focus:
+            await pilot.press("tab")
+        if size != (120, 40):
+            await pilot.press("z")
+        await until(pilot, lambda: pane.size.height > 6)
+        for mode in ("a step", "cached step", "so far", "second"):
+            caption = rows(app, "cost")[0]
+            assert mode in caption
+            drawn = {sign for sign in "•×~▴◆↑↓" if any(sign in line for line in plot_of(app))}
+            assert "•" in drawn
+            if mode == "so far":
+                drawn.discard("•")
+            assert all(f"{sign} " in caption for sign in drawn), (drawn, caption)
+            await pilot.press("M")
