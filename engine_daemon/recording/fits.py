@@ -89,6 +89,11 @@ class LineFit:
         return self._y
 
     @property
+    def reach(self) -> tuple[float, float]:
+        """Tokens of the first and of the last point."""
+        return self._first[0], self._first[0] + self._last[0]
+
+    @property
     def slope(self) -> float | None:
         """What one token more costs; None while there is too little to tell."""
         return self._xy / self._xx if self.seen >= LEAST_STEPS and self._xx > 0 else None

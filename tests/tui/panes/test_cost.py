@@ -140,3 +140,23 @@ async def test_each_sign_of_the_plot_is_in_the_legend(size: tuple[int, int]) -> 
                 drawn.discard("•")
             assert all(f"{sign} " in caption for sign in drawn), (drawn, caption)
             await pilot.press("M")
+
+
+@pytest.mark.parametrize("slope", [0.0, 0.25])
+async def test_a_forward_without_cache_is_compared_with_the_cached_step(slope: float) -> None:
+    times = [10 + slope * k for k in range(60)]  # at 8 tokens and more
+    story = timed(times)
+    for length, ms in ((2, 9.0), (40, 60.0), (48, 160.0), (4000, 9000.0)):
+        story.add(NaiveMeasured(t_ns=1, wall_ns=1, length=length, ms=ms, left=0))
+    async with screen(story) as (_, app, _source):
+        line = next(line for line in rows(app, "cost") if "derived:" in line)
+        factor = 160 / (10 + slope * 40)
+        assert f"derived: without cache {factor:.1f}x at 48 tokens, " in line
+        assert ("growing +250" if slope else "constant 10.0 ms, no growth") in line
+
+
+async def test_lengths_that_no_step_had_are_not_compared() -> None:
+    story = timed([10.0] * 30)
+    story.add(NaiveMeasured(t_ns=1, wall_ns=1, length=2, ms=9.0, left=0))
+    async with screen(story) as (_, app, _source):
+        assert "without cache" not in "\n".join(rows(app, "cost"))
