@@ -68,7 +68,7 @@ class StatusBar(Pane):
             if self.view.replay is None:
                 left, right = [*self._model(model, name), *self._state(hint)], self._right(most)
             else:
-                left = [*self._model(model, name), *replay_state(self.view, self.palette)]
+                left = [*self._model(model, _LONGEST_NAME), *replay_state(self.view, self.palette)]
                 right = replay_right(self.view, self.palette, self._elapsed)
             if sum(width(part.text) for part in (*left, *right)) < columns:
                 break
