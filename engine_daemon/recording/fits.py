@@ -6,13 +6,46 @@ Derived numbers, always told apart from measured ones. Knows numbers only.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from itertools import pairwise
+from typing import Final, NamedTuple
 
 LEAST_STEPS: Final = 8
 """Points from which on a line through them says anything."""
 _MOST_ALIKE: Final = 0.98
 _NOTHING: Final = 1e-12
 """Of the scatter: less than that is rounding."""
+LEAST_GROWTH: Final = 12
+"""Points from which on a growth can be told."""
+_MOST_BATCHES: Final = 24
+_BLOCKS: Final = 6
+_CLEARLY: Final = 3.0
+"""Standard errors from which on a slope is one."""
+_CLEARLY_OF_BLOCKS: Final = 4.6
+"""The same from the means of six blocks: Student's t of 4 degrees of freedom, 1 % two-sided."""
+_SHARE: Final = 0.4
+"""Of the whole slope, that each part of the steps shows at least."""
+
+
+class _Batch(NamedTuple):
+    """Sums over a run of points, of distances u (tokens) and v (ms) from the first point of all."""
+
+    many: int
+    u: float
+    v: float
+    uu: float
+    uv: float
+
+    @property
+    def slope(self) -> float:
+        """Of a line through these points alone; 0 where they are at one place."""
+        spread = self.uu - self.u * self.u / self.many
+        return (self.uv - self.u * self.v / self.many) / spread if spread > 0 else 0.0
+
+
+def _joined(batches: Sequence[_Batch]) -> _Batch:
+    """All these runs as one."""
+    many, *sums = map(sum, zip(*batches, strict=True))
+    return _Batch(int(many), *sums)
 
 
 @dataclass(slots=True)
@@ -20,7 +53,8 @@ class LineFit:
     """ms = `constant` + `slope` x tokens, through points added one by one, as they were measured.
 
     What a machine does beside (a clock that changes, another program) lasts for many steps, so the
-    scatter of neighbours is alike. `_pairs` holds what the likeness of neighbours is told from.
+    scatter of neighbours is alike. `_pairs` holds what the likeness of neighbours is told from;
+    `_batches` runs of points of one length, 24 at most, from which parts of the whole are told.
     """
 
     seen: int = 0
@@ -29,14 +63,19 @@ class LineFit:
     _xx: float = 0.0
     _xy: float = 0.0
     _yy: float = 0.0
+    least: float = math.inf
     _first: tuple[float, float] = (0.0, 0.0)
     _last: tuple[float, float] = (0.0, 0.0)
     _pairs: list[float] = field(default_factory=lambda: [0.0] * 6)
+    _batches: list[_Batch] = field(default_factory=list)
+    _batch_size: int = 1
 
     def add(self, x: float, y: float) -> None:
         """One more point (means and co-moments: exact enough for millions)."""
         self._pair(x, y)
+        self._collect(*self._last)
         self.seen += 1
+        self.least = min(self.least, y)
         dx, dy = x - self._x, y - self._y
         self._x += dx / self.seen
         self._y += dy / self.seen
@@ -48,6 +87,11 @@ class LineFit:
     def mean(self) -> float:
         """Of the times."""
         return self._y
+
+    @property
+    def reach(self) -> tuple[float, float]:
+        """Tokens of the first and of the last point."""
+        return self._first[0], self._first[0] + self._last[0]
 
     @property
     def slope(self) -> float | None:
@@ -81,6 +125,59 @@ class LineFit:
         left = max(self._yy - slope * self._xy, 0.0)
         alike = min(max(self._likeness(slope, left), 0.0), _MOST_ALIKE)
         return math.sqrt((1 + alike) / (1 - alike) * left / (self.seen - 2) / self._xx)
+
+    @property
+    def error(self) -> float | None:
+        """Standard error of the slope; where the means of blocks leave more open, that."""
+        plain, slope = self.slope_error, self.slope
+        if plain is None or slope is None:
+            return None
+        return max(plain, self._blocks_error(slope) or 0.0)
+
+    @property
+    def grows(self) -> bool:
+        """Whether a token more costs more: clear of the scatter of points and of the scatter of
+        whole blocks, and seen in each part of the points by itself. A machine that others use
+        changes its pace from time to time: such a jump leans a line, but its parts stay flat."""
+        slope, plain = self.slope, self.slope_error
+        if self.seen < LEAST_GROWTH or slope is None or plain is None or slope <= 0:
+            return False
+        blocks = self._blocks_error(slope)
+        if blocks is None or slope < max(_CLEARLY * plain, _CLEARLY_OF_BLOCKS * blocks):
+            return False
+        parts = self._parts(3 if self.seen < _MOST_BATCHES else 4)
+        return all(part.slope >= _SHARE * slope for part in parts)
+
+    def _collect(self, u: float, v: float) -> None:
+        """One more point into the last batch; too many batches become half as many."""
+        batches, one = self._batches, _Batch(1, u, v, u * u, u * v)
+        if batches and batches[-1].many < self._batch_size:
+            batches[-1] = _joined([batches[-1], one])
+            return
+        if len(batches) == _MOST_BATCHES:
+            halves = zip(batches[::2], batches[1::2], strict=True)
+            self._batches = batches = [_joined(pair) for pair in halves]
+            self._batch_size *= 2
+        batches.append(one)
+
+    def _parts(self, count: int) -> list[_Batch]:
+        """The points in order, in so many parts of about the same size."""
+        some = len(self._batches)
+        ends = [some * part // count for part in range(count + 1)]
+        return [_joined(self._batches[a:b]) for a, b in pairwise(ends)]
+
+    def _blocks_error(self, slope: float) -> float | None:
+        """Standard error of the slope from how far the means of six blocks lie off the line; None
+        while there are too few points."""
+        if self.seen < LEAST_GROWTH:
+            return None
+        x, y = self._x - self._first[0], self._y - self._first[1]
+        blocks = self._parts(_BLOCKS)
+        left = sum(b.many * (b.v / b.many - y - slope * (b.u / b.many - x)) ** 2 for b in blocks)
+        spread = sum(b.many * (b.u / b.many - x) ** 2 for b in blocks)
+        if left <= _NOTHING * self._yy or spread <= 0:
+            return 0.0
+        return math.sqrt(left / (_BLOCKS - 2) / spread)
 
     def _likeness(self, slope: float, left: float) -> float:
         """Correlation of what the line leaves of a point with what it leaves of the next."""

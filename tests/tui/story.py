@@ -282,6 +282,19 @@ class Story:
         self.add(Stopped(**self._base(), reason=reason, pending=pending, message=message))
         return self
 
+    def stop_at(self, condition: int, source: str) -> Self:
+        """A condition was true of the pending step."""
+        self.add(
+            Stopped(
+                **self._base(),
+                reason="condition",
+                pending=True,
+                condition=condition,
+                source=source,
+            )
+        )
+        return self
+
     def tokens(self, *pieces: tuple[bytes, float], ms: float = 13.0) -> Self:
         """Whole steps: each with its own distribution and the first row picked."""
         for piece, prob in pieces:

@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import ClassVar, Final, Literal
+from typing import ClassVar, Final, Literal, NamedTuple
 
 from rich.segment import Segment
 from rich.style import Style
@@ -21,6 +21,7 @@ from engine_daemon.recording.rows import Flag
 from tui.keymap import Scope, bindings
 from tui.panes.base import Line, Pane, empty, spread
 from tui.text import SafeText, millis, width
+from tui.theming import Palette
 from tui.widgets.curve import Curve
 from tui.widgets.plot import ABOVE, BELOW, DERIVED, DOT, MARK, PAUSED, STOP, Series, plot_lines
 from tui.widgets.sieve import Kind, Point, Sieve
@@ -43,10 +44,28 @@ _PREFILL: Final = int(Flag.PREFILL)
 _READ_MORE: Final = int(Flag.PREFILL | Flag.RESTORED)
 _AFTER_PAUSE: Final = int(Flag.AFTER_PAUSE)
 """Bits as plain ints: an enum's `&` costs a microsecond, here for every step."""
-_CLEARLY: Final = 3.0
-"""Standard errors from which on a slope is one."""
+_LEAST_CONSTANT: Final = 0.5
+"""Of the cheapest step, from which on a line's constant is said to be what any step costs."""
 _LEAST_ROWS: Final = 8
 """Rows from which on there is room for a second caption."""
+
+
+class Entry(NamedTuple):
+    """A sign of the plot and what it means: the longest words with figures first, then without,
+    then short, then shortest."""
+
+    sign: str
+    words: tuple[str, str, str, str]
+
+    def parts(self, form: int, palette: Palette) -> Line:
+        """Two spaces, the sign, the words."""
+        if self.sign == DERIVED:
+            return [Segment(f"  {self.sign} {self.words[form]}", palette.accent)]
+        style = palette.plot if self.sign == DOT else palette.mark
+        return [
+            Segment(f"  {self.sign} ", style),
+            Segment(self.words[form], palette.base),
+        ]
 
 
 class CostPane(Pane):
@@ -216,23 +235,29 @@ class CostPane(Pane):
     # Captions ---------------------------------------------------------------------------------
 
     def _caption(self, columns: int) -> Line:
-        """What is drawn, and the legend: as much of it as there is room for."""
+        """What is drawn, and the legend: all that is plotted is in it, in the longest words that
+        there is room for; figures give way first."""
         palette, store = self.palette, self.view.columns
-        words = f"{_MODES[self._mode]} over tokens before it"
+        mode = _MODES[self._mode]
+        lefts = [f"{mode} over tokens before it", mode]
         if store.measuring:
-            words = f"measuring, {store.measuring} to come"
-        left = [Segment(words, palette.accent if store.measuring else palette.muted)]
-        far = self._legend_of_far()
-        legend = [far] if self._mode == "total" else self._legend(far)
+            lefts = [f"measuring, {store.measuring} to come", f"{store.measuring} to come"]
+        entries = self._legend()
+        forms = [*((lefts[0], form) for form in range(3)), (lefts[1], 2), (lefts[1], 3), ("", 3)]
+        for words, form in forms:
+            legend = [part for entry in entries for part in entry.parts(form, palette)]
+            room = columns - width(words) - 1 - sum(width(part.text) for part in legend)
+            if room >= 0:
+                break
         if self._prefill is not None:
             read, spent = self._prefill
-            legend.append([Segment(f"  prefill {read}: {millis(spent)}", palette.muted)])
-        room = columns - width(words) - 1
-        while legend and sum(width(part.text) for entry in legend for part in entry) > room:
-            legend.pop()
-        return spread(left, [part for entry in legend for part in entry], columns, palette)
+            figure = f"  prefill {read}: {millis(spent)}"
+            if width(figure) <= room:
+                legend.append(Segment(figure, palette.muted))
+        left = [Segment(words, palette.accent if store.measuring else palette.muted)]
+        return spread(left, legend, columns, palette) if room >= 0 else legend
 
-    def _legend_of_far(self) -> Line:
+    def _legend_of_far(self) -> list[Entry]:
         """How many steps stand beside the plot, and what the longest took."""
         first = [one.y for one in self._sieve.first() if one.far]
         many = self._far_seen + len(first)
@@ -240,47 +265,74 @@ class CostPane(Pane):
             return []
         most = millis(max([self._far_most, *first]))
         sign = BELOW if self._mode == "rate" else ABOVE
-        words = f"1 step far off: {most}" if many == 1 else f"{many} steps far off, up to {most}"
-        if self._mode == "total":
-            words += ", left out"
-        return [Segment(f"  {sign} ", self.palette.mark), Segment(words, self.palette.base)]
+        off = f"{many} step{'' if many == 1 else 's'} far off"
+        words = f"{off}: {most}" if many == 1 else f"{off}, up to {most}"
+        left_out = ", left out" if self._mode == "total" else ""
+        return [Entry(sign, (words + left_out, off + left_out, f"{many} far off", "far"))]
 
-    def _legend(self, far: Line) -> list[Line]:
-        palette, store = self.palette, self.view.columns
-        naive_session = store.limits is not None and store.limits.cache_mode == "none"
-        entries: list[Line] = []
-        if self._curve.seen:
-            words = "measured, no cache" if naive_session else "measured"
-            entries.append([Segment(f"{DOT} ", palette.plot), Segment(words, palette.base)])
-        if far:
-            entries.append(far)
+    def _legend(self) -> list[Entry]:
+        """Of each sign in the plot, from the longest words to the shortest."""
+        store, first = self.view.columns, [one for one in self._sieve.first() if not one.far]
+        if self._mode == "total":
+            return self._legend_of_far()
+        entries: list[Entry] = []
+        if self._curve.seen or any(one.kind == "plain" for one in first):
+            naive = store.limits is not None and store.limits.cache_mode == "none"
+            words = "measured, no cache" if naive else "measured"
+            entries.append(Entry(DOT, (words, words, words, "no cache" if naive else "measured")))
+        entries += self._legend_of_far()
         if store.naive and self._mode != "cached":
-            entries.append([Segment(f"  {MARK} ", palette.mark), Segment("no cache", palette.base)])
+            entries.append(Entry(MARK, ("no cache",) * 4))
             if len({length for length, _ in store.naive}) > 1:
-                entries.append([Segment(f"  {DERIVED} derived", palette.accent)])
-        if self._pauses or any(one.kind == "pause" and not one.far for one in self._sieve.first()):
-            words = "after a pause"
-            entries.append([Segment(f"  {PAUSED} ", palette.mark), Segment(words, palette.base)])
+                entries.append(Entry(DERIVED, ("derived",) * 4))
+        if self._pauses or any(one.kind == "pause" for one in first):
+            entries.append(Entry(PAUSED, ("after a pause", "after a pause", "pause", "pause")))
         if self._stopped_at():
-            words = "breakpoint"
-            entries.append([Segment(f"  {STOP} ", palette.mark), Segment(words, palette.base)])
+            entries.append(Entry(STOP, ("breakpoint", "breakpoint", "breakpoint", "stop")))
         return entries
 
     def _parts(self, columns: int) -> Line:
         """The constant and the growing part of a step's cost: a fit, and said to be one."""
-        slope, error, constant = self._fit.slope, self._fit.slope_error, self._fit.constant
+        fit = self._fit
+        slope, error, constant = fit.slope, fit.error, fit.constant
         if slope is None or error is None or constant is None:
             return []
-        digits = 2 if error <= 0 else min(max(1 - math.floor(math.log10(error * 1000)), 0), 2)
-        grows = f"growing {slope * 1000:+.{digits}f} ± {error * 1000:.{digits}f} µs a token"
-        if abs(slope) < _CLEARLY * error:
-            constant, grows = self._fit.mean, "no growth to be told from the scatter"
-        words = f"derived: constant {millis(max(constant, 0.0))}, {grows}"
-        without = f", no {ABOVE}" if self._far_seen else ""
-        over = f" (fit over {self._fit.seen} steps{without})"
-        if width(words + over) <= columns:
-            words += over
-        return [Segment(words, self.palette.accent)] if width(words) <= columns else []
+        if not fit.grows:
+            parts = f"constant {millis(fit.mean)}, no growth to be told"
+            longest = f"{parts} from the scatter"
+        else:
+            digits = 2 if error <= 0 else min(max(1 - math.floor(math.log10(error * 1000)), 0), 2)
+            parts = f"growing {slope * 1000:+.{digits}f} ± {error * 1000:.{digits}f} µs a token"
+            longest = parts
+            if constant >= _LEAST_CONSTANT * fit.least:  # a smaller one was seen in no step
+                longest = f"constant {millis(constant)}, {parts}"
+        without, cached = f", no {ABOVE}" if self._far_seen else "", self._against_no_cache()
+        over = (f" (fit over {fit.seen} steps{without})", f" ({fit.seen} steps{without})", "")
+        rest = [f"{words}{end}" for words in (longest, parts) for end in over]
+        for words in (f"derived: {cached}{words}" for words in rest):
+            if width(words) <= columns:
+                return [Segment(words, self.palette.accent)]
+        return []
+
+    def _against_no_cache(self) -> str:
+        """How many times as long as a cached step the longest forward without cache took: of the
+        lengths that were measured, among those of the steps."""
+        fit, store = self._fit, self.view.columns
+        if store.limits is not None and store.limits.cache_mode == "none":
+            return ""
+        first, last = fit.reach
+        among = [point for point in self._points if first <= point[0] <= last + 1]
+        if not among:
+            return ""
+        length = among[-1][0]
+        spent = [ms for at, ms in among if at == length]
+        slope, constant = fit.slope, fit.constant
+        step = fit.mean
+        if fit.grows and slope is not None and constant is not None:
+            step = constant + slope * length
+        if step <= 0:
+            return ""
+        return f"without cache {sum(spent) / len(spent) / step:.1f}x at {length:.0f} tokens, "
 
     def _coloured(self, line: str) -> Line:
         """Points in the plot's colour, axes quiet."""

@@ -21,6 +21,8 @@ _TRACK = 20
 _LEAST_TRACK = 6
 _LONGEST_WHY = 40
 _LONGEST_WHO = 20
+_LONGEST_NAME, _CUT_NAME, _SHORTEST_NAME = 32, 16, 8
+"""Cells of the model's name: it is cut before anybody else's part goes."""
 _LEASE, _PEOPLE, _ALL = 1, 2, 3
 """How much of the right side is shown: the lease, the viewers too, the speed too."""
 _LEAST_LEASE = 9
@@ -52,18 +54,21 @@ class StatusBar(Pane):
         trouble = self._trouble(columns)
         if trouble is not None:
             return [trouble]
-        for model, hint, most in (
-            (True, True, _ALL),
-            (False, True, _ALL),
-            (False, True, _PEOPLE),
-            (False, False, _ALL),
-            (False, False, _PEOPLE),
-            (False, False, _LEASE),
+        for model, hint, most, name in (
+            (True, True, _ALL, _LONGEST_NAME),
+            (False, True, _ALL, _LONGEST_NAME),
+            (False, True, _PEOPLE, _LONGEST_NAME),
+            (False, False, _ALL, _LONGEST_NAME),
+            (False, False, _PEOPLE, _LONGEST_NAME),
+            (False, False, _PEOPLE, _CUT_NAME),
+            (False, False, _PEOPLE, _SHORTEST_NAME),
+            (False, False, _LEASE, _LONGEST_NAME),
+            (False, False, _LEASE, _SHORTEST_NAME),
         ):
             if self.view.replay is None:
-                left, right = [*self._model(model), *self._state(hint)], self._right(most)
+                left, right = [*self._model(model, name), *self._state(hint)], self._right(most)
             else:
-                left = [*self._model(model), *replay_state(self.view, self.palette)]
+                left = [*self._model(model, _LONGEST_NAME), *replay_state(self.view, self.palette)]
                 right = replay_right(self.view, self.palette, self._elapsed)
             if sum(width(part.text) for part in (*left, *right)) < columns:
                 break
@@ -139,13 +144,13 @@ class StatusBar(Pane):
             Segment("─" * (cells - full), self.palette.muted),
         ]
 
-    def _model(self, with_model: bool) -> Line:
+    def _model(self, with_model: bool, longest: int) -> Line:
         palette, engine = self.palette, self.view.engine
         line = [Segment(" llm-inspect ", palette.badge)]
         model = None if engine is None else engine.model
         if model is None:
             return line
-        line.append(Segment(f" {clip(show_text(model.name), 32)}", palette.title))
+        line.append(Segment(f" {clip(show_text(model.name), longest)}", palette.title))
         if with_model:
             device = f"{show_text(model.device)}×{model.ranks}"
             line.append(Segment(f" · {show_text(model.dtype)} · {device}", palette.muted))
@@ -180,17 +185,19 @@ class StatusBar(Pane):
         if self.view.cursor is not None:
             line.append(Segment(f" step {self.view.at} of {self.view.head}", palette.accent))
         elif columns.stop is not None and columns.stop.condition is not None:
-            line.append(Segment(f" {self._why(columns.stop)}", palette.accent))
+            line.append(Segment(f" {self._why(columns.stop, hint)}", palette.accent))
         elif status == "ended" and hint:
             line.append(Segment(self._how_on(), palette.muted))
         elif columns.stop is not None and columns.stop.reason not in _SILENT:
-            line.append(Segment(f" {self._why(columns.stop)}", palette.accent))
+            line.append(Segment(f" {self._why(columns.stop, hint)}", palette.accent))
         return line
 
-    def _why(self, stop: Stopped) -> SafeText:
-        """Why it stands; of a condition also what it says."""
+    def _why(self, stop: Stopped, whole: bool) -> SafeText:
+        """Why it stands; of a condition also what it says, where there is room (`b` says it)."""
         if stop.condition is None:
             return SafeText(stop.reason.replace("_", " "))
+        if not whole:
+            return SafeText(f"condition {stop.condition}")
         return clip(show_text(f"condition {stop.condition}: {stop.source}"), _LONGEST_WHY)
 
     def _how_on(self) -> str:

@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from tests.tui.pilot import rows, screen
+from engine_daemon.protocol.events import NaiveMeasured
+from tests.tui.pilot import rows, screen, until
 from tests.tui.story import Story
 from tui.app import InspectApp
 from tui.panes.base import Pane
@@ -55,7 +56,7 @@ async def test_a_step_during_which_the_machine_stood_still_rules_neither_axis_no
     async with screen(stood) as (_, app, _source):
         caption, fit, *plot = rows(app, "cost")
         assert "↑ 1 step far off: 40.0 s" in caption
-        assert "fit over 41 steps, no ↑" in fit
+        assert "41 steps, no ↑" in fit
         assert abs(constant_of(fit) - constant_of(constant)) < 1
         assert "↑40.0 s" in plot[0]
         assert "•" in "".join(plot[:3])  # not flat on the ground
@@ -108,3 +109,70 @@ async def test_times_that_are_none_are_left_out(absurd: float) -> None:
             assert any("•" in line for line in plot_of(app))
             await pilot.press("M")
             await pilot.pause()
+
+
+def timed(times: list[float]) -> Story:
+    story = Story().predict().stop().command("run_to", None)
+    for ms in times:
+        story.predict([(5, b" a", 0.5)], ms=ms).pick(5, b" a", 0.5, total=ms)
+    return story.predict().stop("pause")
+
+
+async def test_a_pace_that_changed_is_not_said_to_be_growth() -> None:
+    async with screen(timed([45.0] * 17 + [90.0] * 17)) as (_, app, _source):
+        text = "\n".join(rows(app, "cost"))
+        assert "no growth to be told from the scatter" in text
+        assert "growing" not in text
+
+
+async def test_a_constant_that_no_step_was_near_is_not_named() -> None:
+    async with screen(timed([1 + 0.5 * k for k in range(40)])) as (_, app, _source):
+        text = "\n".join(rows(app, "cost"))
+        assert "derived: growing +500" in text
+        assert "constant" not in text
+
+
+@pytest.mark.parametrize("size", [(80, 24), (100, 30), (120, 40), (200, 50)])
+async def test_each_sign_of_the_plot_is_in_the_legend(size: tuple[int, int]) -> None:
+    story = running()
+    story.predict(after_pause=True).pick(7, b" x", 0.5, total=15.0)
+    story.predict().pick(7, b" x", 0.5, total=40_000.0).tokens(*[(b" word", 0.5)] * 12)
+    for length in (12, 40):
+        story.add(NaiveMeasured(t_ns=1, wall_ns=1, length=length, ms=20.0 + length, left=0))
+    story.predict().stop_at(1, "id == 5")
+    async with screen(story, size=size) as (pilot, app, _source):
+        pane = app.main.query_one("#cost", Pane)
+        while not pane.has_focus:
+            await pilot.press("tab")
+        if size != (120, 40):
+            await pilot.press("z")
+        await until(pilot, lambda: pane.size.height > 6)
+        for mode in ("a step", "cached step", "so far", "second"):
+            caption = rows(app, "cost")[0]
+            assert mode in caption
+            drawn = {sign for sign in "•×~▴◆↑↓" if any(sign in line for line in plot_of(app))}
+            assert "•" in drawn
+            if mode == "so far":
+                drawn.discard("•")
+            assert all(f"{sign} " in caption for sign in drawn), (drawn, caption)
+            await pilot.press("M")
+
+
+@pytest.mark.parametrize("slope", [0.0, 0.25])
+async def test_a_forward_without_cache_is_compared_with_the_cached_step(slope: float) -> None:
+    times = [10 + slope * k for k in range(60)]  # at 8 tokens and more
+    story = timed(times)
+    for length, ms in ((2, 9.0), (40, 60.0), (48, 160.0), (4000, 9000.0)):
+        story.add(NaiveMeasured(t_ns=1, wall_ns=1, length=length, ms=ms, left=0))
+    async with screen(story) as (_, app, _source):
+        line = next(line for line in rows(app, "cost") if "derived:" in line)
+        factor = 160 / (10 + slope * 40)
+        assert f"derived: without cache {factor:.1f}x at 48 tokens, " in line
+        assert ("growing +250" if slope else "constant 10.0 ms, no growth") in line
+
+
+async def test_lengths_that_no_step_had_are_not_compared() -> None:
+    story = timed([10.0] * 30)
+    story.add(NaiveMeasured(t_ns=1, wall_ns=1, length=2, ms=9.0, left=0))
+    async with screen(story) as (_, app, _source):
+        assert "without cache" not in "\n".join(rows(app, "cost"))

@@ -11,7 +11,7 @@ from engine_daemon.protocol.state import ViewerInfo
 from engine_daemon.recording.columns import Columns
 from tests.tui.pilot import keys, rows, said, screen, until
 from tests.tui.source import FakeSource
-from tests.tui.story import SESSION, paused, state
+from tests.tui.story import SESSION, Story, paused, state
 from tui.screens.notes import NotesScreen
 from tui.screens.viewers import ViewersScreen
 
@@ -249,3 +249,18 @@ async def test_who_looks_at_a_recording_that_is_removed_is_told() -> None:
         source.tell(Removed(session=SESSION, by="bob@box"))
         await until(pilot, lambda: "bob@box removed this recording" in keys(app))
         assert "what is shown here is all of it" in keys(app)
+
+
+async def test_a_condition_leaves_room_for_the_lease_and_the_viewers() -> None:
+    source = "token_prob < 0.25 and entropy > 3.5 or repeat >= 4"
+    story = Story().tokens(*((b" word", 0.4),) * 9).predict().stop_at(1, source)
+    served = FakeSource(story)
+    served.hold("bob@box")
+    async with screen(source=served, size=(80, 24)) as (_, app, _):
+        (line,) = rows(app, "status")
+        assert "condition 1" in line
+        assert "lease bob@box · 2 viewers" in line
+    async with screen(source=served, size=(160, 24)) as (_, app, _):
+        (line,) = rows(app, "status")
+        assert "condition 1: token_prob < 0.25" in line
+        assert "lease bob@box · 2 viewers" in line
