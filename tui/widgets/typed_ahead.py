@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from textual import events
 from textual.screen import Screen
-from textual.widgets import Input, TextArea
+from textual.widgets import Input
 
 
 class TypedAhead:
@@ -26,6 +26,10 @@ def take_typed(screen: Screen[object], event: events.Key) -> None:
     line = screen.focused
     if line is None and isinstance(screen, TypedAhead):
         line = screen.query_one(screen.LINE)
+    if line is None:
+        return
+    from textual.widgets import TextArea  # 10 ms of a start that no form is open in
+
     if isinstance(line, Input):
         line.insert_text_at_cursor(event.character)
     elif isinstance(line, TextArea):
