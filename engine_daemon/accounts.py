@@ -24,6 +24,12 @@ def uids_of(option: str, names: str) -> set[int]:
     return found
 
 
+def check_accounts(share: str, share_control: str) -> None:
+    """InspectError (exit 2) where one of the two options names nobody."""
+    uids_of("--share", share)
+    uids_of("--share-control", share_control)
+
+
 def _members(group: str) -> set[int]:
     """Accounts of a group, by their entry in it or as their own group."""
     entry = grp.getgrnam(group)

@@ -30,6 +30,8 @@ KILL_S: Final = 1.7
 ASK_S: Final = 0.8
 _POLL_S: Final = 0.01
 
+STOPPING: Final = "stop"
+"""Name of the client that asks a daemon to leave."""
 OnState = Callable[[State], None]
 
 
@@ -194,40 +196,44 @@ def load_error(state: State) -> InspectError:
     )
 
 
-def stop_daemon(paths: Paths) -> bool:
-    """Ask it to leave, then insist; False when none was running.
+def stop_daemon(paths: Paths) -> State | None:
+    """Ask it to leave, then insist. Its state when it was asked; None when it did not answer, or
+    none was running.
 
     A daemon that does not answer gets SIGTERM, one that stays SIGKILL, all within two seconds:
     nothing of its logs is unsaved. Raises InspectError when its process is not known.
     """
     begun = time.monotonic()
+    state = None
     if not is_running(paths):
-        return False
+        return None
     pid = owner(paths)
     try:
         pid = pid or int(read_connection(paths)["pid"])
     except InspectError as error:
         if _gone(paths, None, begun + STOP_S):  # it was on its way out
-            return True
+            return None
         error.hint = f"End the process that holds {paths.lock}: fuser -k {paths.lock}"
         raise
     if is_halted(pid):  # it hears nothing
         _signal(pid, signal.SIGKILL)
     else:
         try:
-            asyncio.run(_ask_to_stop(paths))
+            state = asyncio.run(_ask_to_stop(paths))
         except (InspectError, TimeoutError):
             _signal(pid, signal.SIGTERM)
     if not _gone(paths, pid, begun + KILL_S):
         _signal(pid, signal.SIGKILL)
         _gone(paths, pid, begun + STOP_S)
-    return True
+    return state
 
 
-async def _ask_to_stop(paths: Paths) -> None:
+async def _ask_to_stop(paths: Paths) -> State:
     async with asyncio.timeout(ASK_S):
-        async with DaemonClient(paths, client="stop", reconnect=False) as client:
+        async with DaemonClient(paths, client=STOPPING, reconnect=False) as client:
+            state = client.state
             await client.command(StopDaemon())
+            return state
 
 
 def _gone(paths: Paths, pid: int | None, deadline: float) -> bool:

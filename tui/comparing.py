@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from engine_daemon.recording.paths import Paths
+from engine_daemon.recording.columns import Columns
 from engine_daemon.recording.rows import Rows
 from tui.text import SafeText, percent, show, token
 
@@ -54,12 +54,12 @@ class Difference:
         return self.shared[0].steps > 0
 
 
-def own(columns: Paths, branch: int) -> Stretch:
+def own(columns: Columns, branch: int) -> Stretch:
     """What a branch says from where it leaves its parent."""
     return _stretch(columns.path(branch), columns.start(branch))
 
 
-def difference(columns: Paths, first: int, second: int) -> Difference:
+def difference(columns: Columns, first: int, second: int) -> Difference:
     """Where two branches part, and what each says from there on."""
     one, two = columns.path(first), columns.path(second)
     most = min(len(one), len(two))
@@ -86,12 +86,11 @@ def _stretch(rows: Rows, start: int, end: int | None = None) -> Stretch:
     )
 
 
-def _before(columns: Paths, rows: Rows, at: int) -> SafeText:
+def _before(columns: Columns, rows: Rows, at: int) -> SafeText:
     pieces = [rows.piece(step) for step in range(max(at - _BEFORE, 0), at)]
-    prompt = getattr(columns, "prompt_tokens", [])
     lacking = _BEFORE - len(pieces)
     if lacking > 0:
-        pieces = [one.piece for one in prompt[-lacking:]] + pieces
+        pieces = [one.piece for one in columns.prompt_tokens[-lacking:]] + pieces
     return show(b"".join(pieces))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from engine_daemon.accounts import uids_of
+from engine_daemon.accounts import check_accounts
 from engine_daemon.config import Asked, DaemonOptions
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.model_store import DEMO_NAME, cached_models, find_cached
@@ -21,8 +21,7 @@ from engine_daemon.shares import why_not
 def check_startable(options: DaemonOptions) -> None:
     """Raise InspectError for what can never load (exit 3), or be shared with (2). What passes may
     still fail."""
-    uids_of("--share", options.share)
-    uids_of("--share-control", options.share_control)
+    check_accounts(options.share, options.share_control)
     engine = options.engine
     if engine.backend != "hf":
         if engine.ranks > 1:

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from engine_daemon.accounts import uids_of
+from engine_daemon.accounts import check_accounts
 from engine_daemon.cli import logs
 from engine_daemon.cli.beforehand import check_startable, keeps_options, last_options
 from engine_daemon.cli.options import Given
@@ -39,15 +39,8 @@ from engine_daemon.cli.target import (
 from engine_daemon.client import DaemonClient
 from engine_daemon.config import DaemonOptions
 from engine_daemon.errors import Exit, InspectError
-from engine_daemon.launch import stop_daemon, wait_ready
-from engine_daemon.lookup import (
-    endpoint_of,
-    is_halted,
-    is_running,
-    no_daemon,
-    owner,
-    read_connection,
-)
+from engine_daemon.launch import STOPPING, stop_daemon, wait_ready
+from engine_daemon.lookup import endpoint_of, is_running, no_daemon, read_connection
 from engine_daemon.outside import parse_json
 from engine_daemon.paths import foreign, read_regular, runtime_base
 from engine_daemon.protocol.codec import VERSION
@@ -59,8 +52,7 @@ def start_command(given: Given) -> int:
     """`daemon start`: returns when the model is ready, or the hub answers."""
     target = target_of(given, starts_daemon=True)
     check_model(target.asked)
-    for option, names in (("share", given.share), ("share-control", given.share_control)):
-        uids_of(f"--{option}", names or "")
+    check_accounts(given.share or "", given.share_control or "")
     name = target.paths.name
     if not is_running(target.paths):
         try:
@@ -108,10 +100,9 @@ def stop_command(given: Given) -> int:
     target = running_target(given)
     if not is_running(target.paths):
         raise no_daemon(target.paths.name)
-    state = _state_before(target)
-    if not _may_stop(target, state, given):
+    if not _may_stop(target, given):
         return Exit.DAEMON
-    stop_daemon(target.paths)
+    state = stop_daemon(target.paths)
     say(f"the daemon {target.paths.name} has stopped; its sessions open again at the next start")
     _say_in_use(target, state)
     return 0
@@ -126,11 +117,9 @@ def restart_command(given: Given) -> int:
     options = target.asked.applied_to(last or defaults(target, implicit=False))
     check_startable(options)
     if is_running(paths):
-        state = _state_before(target)
-        if not _may_stop(target, state, given):
+        if not _may_stop(target, given):
             return Exit.DAEMON
-        stop_daemon(paths)
-        _say_in_use(target, state)
+        _say_in_use(target, stop_daemon(paths))
     if last is not None:  # until the model is loaded
         last.save(paths.before)
     try:
@@ -138,18 +127,6 @@ def restart_command(given: Given) -> int:
     except InspectError as error:
         raise keeps_options(error, paths) from None
     return 0
-
-
-def _state_before(target: Target) -> State | None:
-    """The state of a daemon that is about to be stopped; None where it does not tell. A halted one
-    is not waited for."""
-    pid = owner(target.paths)
-    if pid is not None and is_halted(pid):
-        return None
-    try:
-        return state_of(target)
-    except InspectError:
-        return None
 
 
 def _others(state: State | None) -> list[str]:
@@ -170,10 +147,15 @@ def _say_in_use(target: Target, state: State | None) -> None:
         say(f"ran until then: {', '.join(ran)}; {which} where the log ends, {resume} goes on")
 
 
-def _may_stop(target: Target, state: State | None, given: Given) -> bool:
+def _may_stop(target: Target, given: Given) -> bool:
     """On a terminal, ask when others are attached."""
-    others = _others(state)
-    if given.yes or not sys.stdin.isatty() or not others:
+    if given.yes or not sys.stdin.isatty():
+        return True
+    try:
+        others = _others(state_of(target))
+    except InspectError:
+        return True
+    if not others:
         return True
     say(f"attached to the daemon {target.paths.name}: {', '.join(others)}")
     sys.stderr.write("Stop it all the same? [y/N] ")
@@ -186,7 +168,7 @@ def _may_stop(target: Target, state: State | None, given: Given) -> bool:
 
 def _asks(viewer: ViewerInfo) -> bool:
     """It is a client like this one, here for a moment."""
-    return viewer.client.split(" ")[0] == ASKING
+    return viewer.client.split(" ")[0] in (ASKING, STOPPING)
 
 
 def status_command(given: Given) -> int:

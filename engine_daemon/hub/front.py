@@ -149,7 +149,6 @@ class Front:
 
     def receive(self) -> None:
         """Handle what lies at the socket."""
-        self.room.look()
         for _ in range(RECEIVE_AT_ONCE):
             try:
                 uid, route, frames = self._receive_one()

@@ -119,6 +119,8 @@ class Hub:
                 self._engine.reap()
             if self._syncer.wake_fd in ready:
                 self._syncer.drain()
+            if self._front.room.monitor in ready:
+                self._front.room.look()
             # Commands before data: a pause is never behind a flood of events.
             self._front.receive()
             self.leaving = self.leaving or self._front.stop_asked

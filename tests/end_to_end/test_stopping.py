@@ -1,12 +1,17 @@
 """What a daemon leaves behind that is stopped, or ends, and what the next one is told of it."""
 
+import io
 import json
 import os
 import signal
 
 import pytest
 
-from tests.daemons import wait_for
+from engine_daemon.cli import daemon as daemon_commands
+from engine_daemon.cli.options import Given
+from engine_daemon.lookup import is_running
+from engine_daemon.protocol.state import State
+from tests.daemons import running_daemon, wait_for
 from tests.end_to_end.command import SCRIPTED, Place, alive
 
 SLOW = ("--engine", "scripted", "--model", "scripted:rate=40")
@@ -34,6 +39,19 @@ def test_a_daemon_that_nobody_uses_stops_with_one_line(place: Place) -> None:
     place.run("daemon", "start", *SCRIPTED)
     place.run("run", "--steps", "2", "--keep", "Hello")
     assert len(place.run("daemon", "stop").err.splitlines()) == 1
+
+
+def test_without_a_terminal_nobody_is_asked_before_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A daemon that does not answer would be waited for, twice; a stop has two seconds."""
+
+    def never(_: object) -> State:
+        raise AssertionError("asked for its state")
+
+    monkeypatch.setattr(daemon_commands, "state_of", never)
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    with running_daemon() as daemon:
+        assert daemon_commands.stop_command(Given()) == 0
+        assert not is_running(daemon.paths)
 
 
 def test_a_start_without_the_options_of_the_last_daemon_says_so(place: Place) -> None:
