@@ -92,10 +92,18 @@ class Watchdog:
         halted = {n: self._halted(rank, now) for n, rank in enumerate(self._ranks)}
         if found := _over(halted, min(HALTED_S, self._patience)):
             return Stuck(ranks=list(found), why="halted", phase="", for_s=int(max(found.values())))
+        stuck = self._silent(now) or self._busy(now)
+        stopped = {n: s for n, s in halted.items() if self._ranks[n].halted is not None}
+        if stuck is None or not stopped:
+            return stuck
+        return Stuck(ranks=list(stopped), why="halted", phase="", for_s=int(max(stopped.values())))
+
+    def _silent(self, now: float) -> Stuck | None:
         silent = {n: now - rank.heard for n, rank in enumerate(self._ranks)}
-        if found := {n: s for n, s in silent.items() if s > self._quiet(self._ranks[n])}:
-            return Stuck(ranks=list(found), why="silent", phase="", for_s=int(max(found.values())))
-        return self._busy(now)
+        found = {n: s for n, s in silent.items() if s > self._quiet(self._ranks[n])}
+        if not found:
+            return None
+        return Stuck(ranks=list(found), why="silent", phase="", for_s=int(max(found.values())))
 
     def _halted(self, rank: _Rank, now: float) -> float:
         """For how long the system has said so."""

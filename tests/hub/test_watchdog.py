@@ -73,6 +73,21 @@ def test_a_stopped_process_is_halted_and_goes_on_when_it_wakes() -> None:
 
 
 @pytest.mark.fault("E4")
+def test_a_step_that_is_late_because_a_rank_was_just_stopped_is_told_as_halted() -> None:
+    box = Kernel(ranks=2)
+
+    def beat() -> None:
+        for rank in range(2):
+            box.alive("decode", for_s=box.now - 1000.0, expected_s=0.1, rank=rank)
+
+    assert box.after(PATIENCE_S - 1, beat) is None
+    box.states[101] = "T"
+    found = box.after(2, lambda: box.alive("decode", box.now - 1000.0, 0.1))
+    assert found is not None
+    assert (found.ranks, found.why) == ([1], "halted")
+
+
+@pytest.mark.fault("E4")
 def test_the_rank_that_is_stopped_is_named_not_those_that_wait_for_it() -> None:
     box = Kernel(ranks=3)
     box.states[102] = "T"
