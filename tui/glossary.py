@@ -40,6 +40,8 @@ GLOSSARY: Final[tuple[tuple[str, str], ...]] = (
      " reads them again"),
     ("head", "where the sequence ends now. Pending: predicted there, and nothing picked yet"),
     ("branch", "another continuation from a step on; nothing is overwritten"),
+    ("diverged", "read again, the sequence has another token in front than before, which in bf16"
+     " happens to two that are close; the one that led is named, with its lead"),
     ("special token", "one that stands for no text, like the end of it (EOS)"),
     ("lease", "the right to command a session: one viewer has it, all may look and pause"),
 )  # fmt: skip

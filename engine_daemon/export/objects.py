@@ -10,7 +10,7 @@ import msgspec
 from engine_daemon.export.text import readable
 from engine_daemon.protocol.codec import WireError
 from engine_daemon.protocol.events import Predicted, Stepped, Stopped
-from engine_daemon.protocol.values import CandidateRow, ModelInfo, PromptToken
+from engine_daemon.protocol.values import CandidateRow, ModelInfo, PromptToken, Restored
 from engine_daemon.recording.rows import exp
 
 Line = dict[str, object]
@@ -190,6 +190,19 @@ def timing(predicted: Predicted, stepped: Stepped | None) -> Line:
     }
 
 
+def _restored(restored: Restored) -> Line:
+    """`diverged` is there only where it did."""
+    told: Line = {
+        "method": restored.method,
+        "replayed": restored.replayed,
+        "ms": number(restored.ms),
+    }
+    if restored.diverged is not None:
+        first = restored.diverged
+        told["diverged"] = {"id": first.id, "margin": number(first.margin)}
+    return told
+
+
 def rest(predicted: Predicted, stepped: Stepped | None) -> Line:
     """Cache, work and stop of a step; the stop of one that is pending is not known."""
     cache, restored = predicted.cache, predicted.restored
@@ -206,13 +219,7 @@ def rest(predicted: Predicted, stepped: Stepped | None) -> Line:
             if cache.kinds is None
             else [msgspec.structs.asdict(kind) for kind in cache.kinds],
         },
-        "restored": None
-        if restored is None
-        else {
-            "method": restored.method,
-            "replayed": restored.replayed,
-            "ms": number(restored.ms),
-        },
+        "restored": None if restored is None else _restored(restored),
         "work": {
             "flops": predicted.work.flops,
             "bytes_moved": predicted.work.bytes_moved,

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import msgspec
 
 from engine_daemon.hub.breakpoints import Breakpoints, in_force, watched_ids
+from engine_daemon.hub.earlier import earlier
 from engine_daemon.hub.encoding import Encoder
 from engine_daemon.hub.ranks import Loss
 from engine_daemon.hub.refusing import Rejected
@@ -166,6 +167,7 @@ class Seats:
             limit_tokens=self._limit(session),
             conditions=in_force(session),
             watch=watched_ids(session),
+            earlier=earlier(session) if restored else None,
         )
         self._send("worker", message)
 
@@ -309,6 +311,7 @@ class Seats:
                 look=look,
                 ended=over if over in ("eos", "length", "context") else None,
                 cause=cause,
+                earlier=earlier(session),
             ),
         )
 

@@ -17,7 +17,7 @@ from engine_daemon.protocol import events as ev
 from engine_daemon.protocol.codec import WireError, pack_event
 from engine_daemon.protocol.packing import pack_floats
 from engine_daemon.protocol.state import SessionInfo
-from engine_daemon.protocol.values import ConditionSpec, PromptSpec, Stops, Wanted
+from engine_daemon.protocol.values import ConditionSpec, Leading, PromptSpec, Stops, Wanted
 from engine_daemon.protocol.worker import OpenSession
 from engine_daemon.recording.bulk import fold_run
 from engine_daemon.recording.columns import Columns
@@ -153,6 +153,7 @@ class Session:
         limit_tokens: int | None,
         conditions: list[ConditionSpec],
         watch: bytes,
+        earlier: Leading | None,
     ) -> OpenSession:
         """What brings the worker to where the log ends."""
         columns, prompt, limits = self.columns, self.columns.prompt, self.columns.limits
@@ -179,6 +180,7 @@ class Session:
                 total_ms=pack_floats("f", (ms for ms in columns.total_ms if ms == ms)),
                 score=limits.score_prompt and columns.scored is None,
             ),
+            earlier=earlier,
         )
 
     def info(self, other_model: bool, lease: tuple[int, str | None]) -> SessionInfo:

@@ -279,16 +279,25 @@ class CacheReport(Record, frozen=True, kw_only=True):
     device_total_bytes: int | None = None
 
 
+class Leading(Record, frozen=True, kw_only=True):
+    """The first candidate of a distribution, and by how much probability it leads (`margin`)."""
+
+    id: int
+    margin: float
+
+
 class Restored(Record, frozen=True, kw_only=True):
     """How a distribution came back: `method`, positions re-read and milliseconds.
 
     `prefill`: everything was read again; `snapshot`, `crop`: the cache was taken back; `row`: the
-    logits were still held and nothing was read.
+    logits were still held and nothing was read. `diverged`: who led when this distribution was made
+    before, where another candidate leads now; None where the same one does, or it never was made.
     """
 
     method: str
     replayed: int
     ms: float
+    diverged: Leading | None = None
 
 
 class Work(Record, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ from engine_daemon.protocol.liveness import Stacks as Stacks
 from engine_daemon.protocol.liveness import WorkPhase as WorkPhase
 from engine_daemon.protocol.values import (
     ConditionSpec,
+    Leading,
     ModelInfo,
     PromptSpec,
     Record,
@@ -91,7 +92,8 @@ class OpenSession(Message, frozen=True, kw_only=True):
     Answered by the event `Predicted`. `step` = number of `ids`. `restored` true after a restart:
     the `Predicted` then says what it cost. `salt` as in `SamplerSet`. `stands` false: a `Go`
     follows, the session does not stand at its first distribution. With `stops.score`,
-    `PromptScored` comes before the `Predicted`.
+    `PromptScored` comes before the `Predicted`. `earlier`: who led in this distribution when it was
+    made before.
     """
 
     session: str
@@ -109,6 +111,7 @@ class OpenSession(Message, frozen=True, kw_only=True):
     cause: bytes | None = None
     stands: bool = True
     stops: Stops | None = None
+    earlier: Leading | None = None
 
 
 class Go(Message, frozen=True, kw_only=True):
@@ -166,7 +169,8 @@ class Move(Message, frozen=True, kw_only=True):
     """The session's sequence is the prompt and `ids` from here on, as `branch`.
 
     `look`: answered by `Predicted`, without a forward where the row is still held; else whatever
-    comes next brings it. `ended`: why the sequence ended there, if it did.
+    comes next brings it. `ended`: why the sequence ended there, if it did; `earlier` as in
+    `OpenSession`.
     """
 
     session: str
@@ -177,6 +181,7 @@ class Move(Message, frozen=True, kw_only=True):
     look: bool
     ended: Literal["eos", "length", "context"] | None = None
     cause: bytes | None = None
+    earlier: Leading | None = None
 
 
 class MakeRow(Message, frozen=True, kw_only=True):

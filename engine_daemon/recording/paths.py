@@ -10,7 +10,7 @@ from typing import Final
 from engine_daemon.protocol.events import How, Predicted, StepStop, Stopped
 from engine_daemon.protocol.image import BranchImage, EndImage, TreeImage
 from engine_daemon.protocol.values import Sampler
-from engine_daemon.recording.rows import Flag, Rows
+from engine_daemon.recording.rows import NO_SEQ, Flag, Rows
 
 ROOT: Final = 0
 _END: Final = ("pending", "seq_pending", "last_stop", "stop", "sampler", "salt")
@@ -96,6 +96,15 @@ class Paths(Rows):
     def end_of(self, branch: int) -> End:
         """What stands at its end."""
         return self._end() if branch == self.branch else self._branches[branch].end
+
+    def seq_left(self) -> int | None:
+        """The event that predicted the step at which this branch left its parent; None when it has
+        steps of its own, or that event is lost."""
+        found = self._branches[self.branch]
+        if found.parent is None or len(self) > found.step:
+            return None
+        seqs = self._branches[found.parent].rest.seq_predicted
+        return seqs[0] if seqs and seqs[0] != NO_SEQ else None
 
     def owner(self, branch: int, step: int) -> int:
         """The branch on the path of `branch` that a new one leaving at `step` is a child of."""

@@ -25,6 +25,7 @@ from engine_daemon.worker.outcomes import (
     Look,
     OwnStop,
     Prediction,
+    compared,
     draw,
     named,
     watched_in,
@@ -62,6 +63,7 @@ class DecodeSession:
         self._room = min(limits, default=None)
         self._tokenize_ms = order.tokenize_ms
         self._restoring = order.restored
+        self._earlier = order.earlier
         self._cache: SessionCache | None = None
         self._frugal: Frugal | None = None
         self._held = 0
@@ -164,7 +166,7 @@ class DecodeSession:
         """Stand on another sequence. What is held is looked at when the next forward comes."""
         self.branch, self.sampler, self.salt = order.branch, order.sampler, order.salt
         self.path = self.prompt + unpack_ints("I", order.ids)
-        self.pending, self.ended = None, order.ended
+        self.pending, self.ended, self._earlier = None, order.ended, order.earlier
         self._key = PathKey(self.id, self.path)
         self._moved = self._recall = True
         self._unread = 0
@@ -305,7 +307,7 @@ class DecodeSession:
         if self._reading is not None:
             forward = self._reading.whole(forward)
             self.waited_ms += self._reading.waited_ms
-        position, back = len(self.path), self._back
+        position, back, look = len(self.path), self._back, self._look(forward, keep=True)
         restored = None
         if back is not None:
             restored = replace(back, ms=back.ms + forward.ms)
@@ -316,16 +318,16 @@ class DecodeSession:
             phase=phase,
             position=position,
             forward=forward,
-            look=self._look(forward, keep=True),
+            look=look,
             tokenize_ms=self._tokenize_ms,
             waited_ms=self.waited_ms,
             after_pause=self.after_pause,
             cache=self._report(),
             work=self._engine.backend.work(forward.processed, position),
-            restored=restored,
+            restored=compared(restored, look.report, self._earlier),
         )
         self.scores, self._scoring = self._scoring or self.scores, None
-        self._back = self._reading = None
+        self._back = self._reading = self._earlier = None
         self._unread = 0
         self._tokenize_ms = self.waited_ms = 0.0
         self._restoring = self.after_pause = False

@@ -9,11 +9,12 @@ from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from engine_daemon.protocol.events import Phase
 from engine_daemon.protocol.packing import pack_floats, pack_ints
 from engine_daemon.protocol.pieces import PieceTable
-from engine_daemon.protocol.values import CacheReport, Candidates, Restored, Watched, Work
+from engine_daemon.protocol.values import CacheReport, Candidates, Leading, Restored, Watched, Work
 from engine_daemon.worker.backends.base import Choice, Evaluation, Forward, Report
 
 OwnStop = Literal["eos", "length", "context"]
@@ -93,3 +94,10 @@ def named(report: Report, table: PieceTable) -> Candidates:
         piece_len=pack_ints("H", map(len, pieces)),
         pieces=b"".join(pieces),
     )
+
+
+def compared(restored: Restored | None, report: Report, earlier: Leading | None) -> Restored | None:
+    """How a distribution came back, with who led in it before where another one leads now."""
+    if restored is None or earlier is None or earlier.id in report.ids[:1]:
+        return restored
+    return replace(restored, diverged=earlier)

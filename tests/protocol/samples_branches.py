@@ -42,6 +42,7 @@ _FIGURES: Final = v.StepFigures(
     picked=_TOKEN,
     draw=0.75,
 )
+_LED: Final = v.Leading(id=700, margin=0.03125)
 _IDS: Final = pack_ints("I", [1, 900])
 
 
@@ -86,6 +87,32 @@ BRANCHES: Final[dict[str, msgspec.Struct]] = {
         look=True,
         ended="eos",
         cause=_CMD,
+    ),
+    "Leading": _LED,
+    "Restored-2": v.Restored(method="prefill", replayed=9, ms=12.5, diverged=_LED),
+    "OpenSession-earlier": w.OpenSession(
+        session=_SESSION,
+        branch=1,
+        prompt_ids=_IDS,
+        ids=pack_ints("I", [700]),
+        sampler=_SAMPLER,
+        salt=1,
+        candidates=20,
+        cache_mode="kv",
+        limit_tokens=4096,
+        max_steps=64,
+        tokenize_ms=0.25,
+        restored=True,
+        earlier=_LED,
+    ),
+    "Move-2": w.Move(
+        session=_SESSION,
+        branch=1,
+        ids=_IDS,
+        sampler=_SAMPLER,
+        salt=3,
+        look=False,
+        earlier=_LED,
     ),
     "MakeRow": w.MakeRow(session=_SESSION, branch=1, ids=_IDS, cause=_CMD),
     "AskRow": w.AskRow(

@@ -9,9 +9,9 @@ from typing import ClassVar, Final
 
 from rich.segment import Segment
 
-from engine_daemon.protocol.values import CacheKind, CacheReport, Restored
+from engine_daemon.protocol.values import CacheKind, CacheReport, Candidates, Leading, Restored
 from tui.panes.base import Line, Pane, empty, spread
-from tui.text import DASH, SafeText, clip, count, fit, percent, show_text, size, width
+from tui.text import DASH, SafeText, clip, count, fit, percent, show_text, size, token, width
 from tui.widgets.bars import bar
 
 _WIDE: Final = 24
@@ -42,6 +42,9 @@ class CachePane(Pane):
         ]
         if restored is not None:
             lines.append(self._pair("restored by", columns, *_restored(restored)))
+            if restored.diverged is not None:
+                words = _diverged(restored.diverged, detail.predicted.candidates)
+                lines.append(self._pair("diverged", columns, *words))
         lines += [
             self._pair("a token", columns, _each(cache)),
             self._pair("allocated", columns, *_allocated(cache)),
@@ -128,6 +131,14 @@ def _restored(restored: Restored) -> list[SafeText]:
         return [SafeText("a kept row, nothing read"), SafeText("a kept row")]
     words = f"{restored.method}, {restored.replayed} read"
     return [SafeText(f"{words}, {restored.ms:.0f} ms"), SafeText(words), SafeText(restored.method)]
+
+
+def _diverged(before: Leading, now: Candidates) -> list[SafeText]:
+    """Who led before the sequence was read again, and by how much."""
+    piece = next((row.piece for row in now.rows() if row.id == before.id), None)
+    name = SafeText(f"id {before.id}") if piece is None else token(piece)
+    led = SafeText(f"{name} by {percent(before.margin)}")
+    return [SafeText(f"before, {name} led by {percent(before.margin)}"), led, name]
 
 
 def _allocated(cache: CacheReport) -> list[SafeText]:

@@ -18,12 +18,13 @@ from engine_daemon.protocol.commands import (
 from engine_daemon.protocol.events import NaiveMeasured, Predicted, Prefilled, PromptScored
 from engine_daemon.protocol.packing import pack_floats, pack_ints
 from engine_daemon.protocol.state import WeightsCheck
-from engine_daemon.protocol.values import CacheKind, Restored
+from engine_daemon.protocol.values import CacheKind, Leading, Restored
 from tests.tui.pilot import rows, said, screen, until
 from tests.tui.source import FakeSource
 from tests.tui.story import PROMPT, SESSION, Story, paused, state
 from tui.panes.cache import CachePane
 from tui.panes.cost import CostPane
+from tui.text import token
 from tui.widgets.plot import DERIVED, MARK, PAUSED
 
 BASE: Any = {"t_ns": 1, "wall_ns": 1}
@@ -227,6 +228,23 @@ async def test_a_cache_pane_that_is_too_small_says_what_is_missing() -> None:
         await pilot.press("z")
         assert any(line.startswith("mode") for line in rows(app, "cache"))
         assert not app.main.query_one("#cache", CachePane).border_subtitle
+
+
+async def test_a_distribution_that_came_back_otherwise_says_who_led_before() -> None:
+    story = Story().predict()
+    packed = msgspec.msgpack.decode(story.log[-1], type=Predicted)
+    second = packed.candidates.rows()[1]
+    for led, words in (
+        (Leading(id=second.id, margin=0.03), f"{token(second.piece)} led by 3.0 %"),
+        (Leading(id=77_777, margin=0.0), "id 77777 led by 0.0 %"),
+    ):
+        back = Restored(method="prefill", replayed=68, ms=123.0, diverged=led)
+        story.add(msgspec.structs.replace(packed, restored=back))
+        async with screen(story.stop(), size=(200, 50)) as (pilot, app, _source):
+            app.main.query_one("#cache", CachePane).focus()
+            await pilot.press("z")
+            (line,) = [line for line in rows(app, "cache") if line.startswith("diverged")]
+            assert words in line
 
 
 async def test_the_usual_cache_fits_with_the_weights_among_its_rows() -> None:
