@@ -29,7 +29,7 @@ from tui.commands import ActionProvider
 from tui.screens.main import MainScreen
 from tui.source import OpenSource
 from tui.standstill import PERIOD_S, Standstill, drop_unread
-from tui.terminal import CHECK_S, EXIT_CODE, GRACE_S, ensure_size, hung_up, on_waking
+from tui.terminal import CHECK_S, EXIT_CODE, GRACE_S, ensure_size, hung_up, on_waking, resize_in
 from tui.text import show_text
 from tui.theming import COLOURLESS_THEME, DEFAULT_THEME, TERMINAL_ROLES, offered, read_themes
 from tui.view import View
@@ -121,6 +121,7 @@ class InspectApp(App[InspectError]):
             self.set_interval(CHECK_S, self._leave_a_dead_terminal)
             self.set_interval(PERIOD_S, self._look_whether_it_stood)
             on_waking(self._driver, self._woke)
+            resize_in(asyncio.get_running_loop())
 
     def _woke(self) -> None:
         """Stopped from outside, and let go on: the terminal may show something else by now."""

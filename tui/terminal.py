@@ -3,6 +3,7 @@
 Knows a file descriptor; nothing of the application.
 """
 
+import asyncio
 import contextlib
 import fcntl
 import select
@@ -10,6 +11,7 @@ import signal
 import struct
 import termios
 from collections.abc import Callable
+from functools import partial
 from types import FrameType
 from typing import Final
 
@@ -18,6 +20,8 @@ GRACE_S: Final = 1.0
 """How long the application may take to leave by itself once its terminal is gone."""
 EXIT_CODE: Final = 129
 """128 + SIGHUP, as a shell tells it."""
+SETTLE_S: Final = 0.1
+"""After a resize the size is read once more: the kernel tells of one before it can be read."""
 _LINES, _COLUMNS = 24, 80
 
 
@@ -59,3 +63,25 @@ def on_waking(driver: object, woke: Callable[[], object]) -> None:
             woke()
 
     signal.signal(signal.SIGCONT, handle)
+
+
+def resize_in(loop: asyncio.AbstractEventLoop) -> None:
+    """Have the driver's handler of SIGWINCH called by the event loop.
+
+    In the signal's own context handlers nest: of two sizes that follow closely, the inner one reads
+    the newer size and the outer one tells its older size last, which then stays on screen.
+    """
+    driver = signal.getsignal(signal.SIGWINCH)
+    if not callable(driver):
+        return
+    tell = partial(driver, signal.SIGWINCH, None)
+    again: asyncio.TimerHandle | None = None
+
+    def resized() -> None:
+        nonlocal again
+        if again is not None:
+            again.cancel()
+        tell()
+        again = loop.call_later(SETTLE_S, tell)
+
+    loop.add_signal_handler(signal.SIGWINCH, resized)

@@ -92,9 +92,9 @@ class Terminal:
 
     def resize(self, columns: int, lines: int) -> None:
         """Another size, as when a window is dragged."""
-        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
         with self._changed:
             self._screen.resize(lines, columns)
+            fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
 
     def press(self, *keys: str) -> None:
         """Press keys, or type text."""

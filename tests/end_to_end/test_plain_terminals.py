@@ -1,6 +1,7 @@
 """Terminals that can do little: no colour, no screen, no room, no terminal at all."""
 
 import re
+from functools import partial
 
 import pytest
 
@@ -102,6 +103,22 @@ def test_the_smallest_screen_and_its_dialogs(place: Place) -> None:
         screen.process.terminate()
         screen.finish(143)
     assert b"Traceback" not in screen.output
+
+
+def test_of_many_sizes_the_last_one_counts(place: Place) -> None:
+    """As when a window is dragged: a size that comes while another is being handled."""
+
+    def reaches(columns: int, picture: str) -> bool:
+        return {"╮", "│", "╯"} <= {row[columns - 1] for row in picture.splitlines()}
+
+    with place.terminal(*SCRIPTED, "Hello") as screen:
+        screen.until("SEQUENCE")
+        for columns in range(100, 125):
+            for size in ((50, 20), (51, 21), (52, 20), (53, 22), (columns, 30)):
+                screen.resize(*size)
+            screen.until(partial(reaches, columns))
+        screen.press("q")
+        screen.finish()
 
 
 @pytest.mark.parametrize("words", [(), ("Hello",), ("attach",), ("attach", "ssh://nowhere")])
