@@ -179,8 +179,8 @@ class Session:
                 watch=watch,
                 total_ms=pack_floats("f", (ms for ms in columns.total_ms if ms == ms)),
                 score=limits.score_prompt and columns.scored is None,
+                earlier=earlier,
             ),
-            earlier=earlier,
         )
 
     def info(self, other_model: bool, lease: tuple[int, str | None]) -> SessionInfo:

@@ -198,12 +198,14 @@ class Wanted(Record, frozen=True, kw_only=True):
 class Stops(Record, frozen=True, kw_only=True):
     """What the worker does for a session besides decoding. `conditions` are asked at every step,
     `watch` are u32 ids it tells of, `total_ms` (f32) the times of the steps already done; `score`:
-    it tells how likely the prompt is."""
+    it tells how likely the prompt is; `earlier`: who led in the distribution at hand when it was
+    made before."""
 
     conditions: list[ConditionSpec] = msgspec.field(default_factory=list)
     watch: bytes = b""
     total_ms: bytes = b""
     score: bool = False
+    earlier: "Leading | None" = None
 
 
 class Watched(Record, frozen=True, kw_only=True):

@@ -92,8 +92,7 @@ class OpenSession(Message, frozen=True, kw_only=True):
     Answered by the event `Predicted`. `step` = number of `ids`. `restored` true after a restart:
     the `Predicted` then says what it cost. `salt` as in `SamplerSet`. `stands` false: a `Go`
     follows, the session does not stand at its first distribution. With `stops.score`,
-    `PromptScored` comes before the `Predicted`. `earlier`: who led in this distribution when it was
-    made before.
+    `PromptScored` comes before the `Predicted`.
     """
 
     session: str
@@ -111,7 +110,6 @@ class OpenSession(Message, frozen=True, kw_only=True):
     cause: bytes | None = None
     stands: bool = True
     stops: Stops | None = None
-    earlier: Leading | None = None
 
 
 class Go(Message, frozen=True, kw_only=True):
@@ -170,7 +168,7 @@ class Move(Message, frozen=True, kw_only=True):
 
     `look`: answered by `Predicted`, without a forward where the row is still held; else whatever
     comes next brings it. `ended`: why the sequence ended there, if it did; `earlier` as in
-    `OpenSession`.
+    `Stops`.
     """
 
     session: str

@@ -63,7 +63,7 @@ class DecodeSession:
         self._room = min(limits, default=None)
         self._tokenize_ms = order.tokenize_ms
         self._restoring = order.restored
-        self._earlier = order.earlier
+        self._earlier = order.stops.earlier if order.stops else None
         self._cache: SessionCache | None = None
         self._frugal: Frugal | None = None
         self._held = 0
