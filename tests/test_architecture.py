@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,7 @@ def relative(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
+@cache
 def code_of(path: Path) -> str:
     """The source without its comments and texts: only what is executed."""
     tree = ast.parse(path.read_text("utf-8"))
@@ -103,6 +105,7 @@ def test_every_module_says_what_it_is(path: Path) -> None:
 
 @pytest.mark.parametrize("word", FORBIDDEN)
 @pytest.mark.fault("S7")
+@pytest.mark.xdist_group("sources")  # read once
 def test_nothing_that_could_run_foreign_code(word: str) -> None:
     found = [relative(p) for p in sources(*PACKAGES) if re.search(FORBIDDEN[word], code_of(p))]
     assert found == []

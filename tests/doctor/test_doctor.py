@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,12 +16,19 @@ from tests.end_to_end.command import COMMAND, SCRIPTED, Place, alive
 from tests.end_to_end.conftest import place as place
 
 Rows = list[dict[str, str]]
+WHOLE = (str(COMMAND),)
+WITHOUT_TORCH = (sys.executable, "-P", str(Path(__file__).with_name("without_torch.py")))
 
 
-def look(place: Place, code: int | None = None, before: Sequence[str] = ()) -> Rows:
+def look(
+    place: Place,
+    code: int | None = None,
+    before: Sequence[str] = (),
+    command: Sequence[str] = WITHOUT_TORCH,
+) -> Rows:
     """Its rows; `before`: the words of a command that runs it."""
     done = subprocess.run(
-        [*before, str(COMMAND), "doctor", "--json"],
+        [*before, *command, "doctor", "--json"],
         env=place.env,
         cwd=place.cwd,
         capture_output=True,
@@ -54,13 +62,24 @@ def config(place: Place) -> Path:
 
 def test_nothing_is_wrong(place: Place) -> None:
     place.run("daemon", "start", *SCRIPTED)
-    rows = look(place, 0)
+    rows = look(place, 0, command=WHOLE)
     assert [row for row in rows if row["word"] == "fail"] == []
     areas = {row["area"] for row in rows}
     assert areas >= {"python", "packages", "ssh", "config", "runtime", "state", "cache"}
     assert areas >= {"daemon default", "terminal", "TERM", "colours", "characters", "open files"}
     assert "engine ready" in found(rows, "daemon default", "ok", "pid")["says"]
     found(rows, "packages", "ok", "textual 8.2.8")
+
+
+def test_the_whole_command_looks_at_devices_besides(place: Place) -> None:
+    """Of what the other tests leave out: one area, and nothing else."""
+    from engine_daemon.cli.doctor import LOOKS
+    from engine_daemon.doctor import devices
+    from tests.doctor.without_torch import LOOKS as left
+
+    assert set(LOOKS) - set(left) == {devices.look}
+    seen = {"python", "packages", "config", "runtime", "state", "open files", "TERM"}
+    assert seen <= {row["area"] for row in look(place, 0)}
 
 
 def test_on_a_terminal_it_is_read_by_people(place: Place) -> None:
@@ -259,14 +278,14 @@ def smi(place: Place, body: str) -> None:
 
 def test_cards_as_the_driver_tells_of_them(place: Place) -> None:
     smi(place, "echo '0, NVIDIA H200, 143771, 143000'; echo '1, NVIDIA H200, 143771, 900'")
-    rows = look(place, 0)
+    rows = look(place, 0, command=WHOLE)
     found(rows, "gpu 0", "ok", "NVIDIA H200, 150 GB of 151 GB free")
     assert "who holds it" in found(rows, "gpu 1", "warn", "944 MB of 151 GB free")["do"]
 
 
 def test_a_driver_that_is_not_loaded(place: Place) -> None:
     smi(place, "echo 'NVIDIA-SMI has failed because it could not talk to the driver' ; exit 9")
-    found(look(place, 0), "nvidia-smi", "warn", "NVIDIA-SMI has failed")
+    found(look(place, 0, command=WHOLE), "nvidia-smi", "warn", "NVIDIA-SMI has failed")
 
 
 @pytest.mark.engine
@@ -275,7 +294,7 @@ def test_a_torch_that_cannot_be_imported(place: Place) -> None:
     broken.mkdir(parents=True)
     (broken / "__init__.py").write_text("raise ImportError('libcudart.so.12: no such file')\n")
     place.env["PYTHONPATH"] = f"{broken.parent}:{os.environ.get('PYTHONPATH', '')}"
-    row = found(look(place, 4), "torch", "fail", "libcudart.so.12: no such file")
+    row = found(look(place, 4, command=WHOLE), "torch", "fail", "libcudart.so.12: no such file")
     assert "pip install" in row["do"]
 
 
@@ -283,7 +302,7 @@ def test_a_torch_that_cannot_be_imported(place: Place) -> None:
 def test_torch_as_it_is(place: Place) -> None:
     import torch
 
-    rows = look(place, 0)
+    rows = look(place, 0, command=WHOLE)
     if not torch.cuda.is_available():
         found(rows, "torch", "ok", f"{torch.__version__}: CPU only")
     else:
