@@ -2,15 +2,17 @@
 
 import hashlib
 import math
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from engine_daemon.protocol.commands import CheckWeights, MeasureNaive
+from engine_daemon.paths import paths_for
+from engine_daemon.protocol.commands import CheckWeights, Close, MeasureNaive
 from engine_daemon.protocol.state import State, WeightsCheck
-from tests.daemons import running_daemon, watching
+from tests.daemons import environment, watching
 from tests.end_to_end.command import Line, Place
 from tests.worker.checkpoints import demo_model
 
@@ -21,9 +23,24 @@ IDS = [59, 23385, 37491, 27781, 359, 13831, 411, 260]
 STEPS = 12
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def _model_is_there() -> None:
     demo_model()
+
+
+@pytest.fixture(scope="module")
+def bf16() -> Iterator[Place]:
+    """A place whose daemon the first `run` starts, for sessions of as many tests as want it so."""
+    with Place() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def fp32() -> Iterator[tuple[Place, list[Line]]]:
+    """The same in fp32, and the lines of the run that started its daemon."""
+    words = ("run", "--dtype", "fp32", "--verify", "--json", "--steps", "1", "--score-prompt")
+    with Place() as made:
+        yield made, made.json(*words, PROMPT)
 
 
 @cache
@@ -54,9 +71,11 @@ def steps_of(lines: list[Line]) -> list[Line]:
 
 
 @pytest.mark.parametrize("cache_option", [(), ("--no-kv-cache",)], ids=["kv", "no kv"])
-def test_the_same_as_plain_transformers(place: Place, cache_option: tuple[str, ...]) -> None:
+def test_the_same_as_plain_transformers(
+    fp32: tuple[Place, list[Line]], cache_option: tuple[str, ...]
+) -> None:
     words = ("run", "--dtype", "fp32", "--json", "--steps", str(STEPS), *cache_option, PROMPT)
-    lines = place.json(*words)
+    lines = fp32[0].json(*words)
     ids, rows = expected(IDS, STEPS)
     (prompt,) = [line for line in lines if line["event"] == "prompt"]
     assert [token["id"] for token in prompt["tokens"]] == IDS
@@ -74,15 +93,15 @@ def test_the_same_as_plain_transformers(place: Place, cache_option: tuple[str, .
         assert step["processed"] == (step["position"] if naive else 1)
 
 
-def test_the_known_answer(place: Place) -> None:
+def test_the_known_answer(bf16: Place) -> None:
     """As it comes, in bf16: the figures everybody can check, on the screen too."""
-    lines = place.json("run", "--json", "--steps", "0", "--keep", PROMPT)
+    lines = bf16.json("run", "--json", "--steps", "0", "--keep", PROMPT)
     (pending,) = [line for line in lines if line["event"] == "pending"]
     best = [(c["text"], c["prob"]) for c in pending["candidates"][:5]]
     assert [text for text, _ in best] == [" Ku", " `", " container", " pod", " default"]
     wanted = [0.225, 0.121, 0.036, 0.025, 0.020]
     assert [prob for _, prob in best] == pytest.approx(wanted, abs=0.004)
-    with place.terminal() as screen:
+    with bf16.terminal() as screen:
         for part in ("step 0 pending", "␣Ku", f"{best[0][1] * 100:.1f} %"):
             screen.until(part)
         for step in (1, 2, 3):
@@ -93,12 +112,12 @@ def test_the_known_answer(place: Place) -> None:
         screen.finish()
 
 
-def test_sampling_is_repeatable_and_follows_the_rule(place: Place) -> None:
+def test_sampling_is_repeatable_and_follows_the_rule(bf16: Place) -> None:
     import hashlib
 
     seed = 12345
     words = ("--temperature", "0.9", "--top-k", "40", "--top-p", "0.95", "--seed", str(seed))
-    lines = place.json("run", "--json", "--steps", "6", "--candidates", "60", *words, PROMPT)
+    lines = bf16.json("run", "--json", "--steps", "6", "--candidates", "60", *words, PROMPT)
     for step in steps_of(lines):
         raw = seed.to_bytes(8, "little") + bytes(8) + step["step"].to_bytes(8, "little")
         u = (int.from_bytes(hashlib.sha256(raw).digest()[:8], "big") >> 11) / 2**53
@@ -111,12 +130,12 @@ def test_sampling_is_repeatable_and_follows_the_rule(place: Place) -> None:
         assert total == pytest.approx(1, abs=1e-5)
         assert step["chosen"]["id"] == picked
         assert step["chosen"]["interval"] == pytest.approx(interval, abs=1e-5)
-    again = place.json("run", "--json", "--steps", "6", *words, PROMPT)
+    again = bf16.json("run", "--json", "--steps", "6", *words, PROMPT)
     assert again[-1]["ids"] == lines[-1]["ids"]
 
 
-def test_chat(place: Place) -> None:
-    lines = place.json("run", "--json", "--steps", "4", "--chat", "--system", "Be brief.", "Hi")
+def test_chat(bf16: Place) -> None:
+    lines = bf16.json("run", "--json", "--steps", "4", "--chat", "--system", "Be brief.", "Hi")
     (prompt,) = [line for line in lines if line["event"] == "prompt"]
     assert prompt["template"] is True
     assert "<|im_start|>system\nBe brief.<|im_end|>" in prompt["text"]
@@ -125,11 +144,12 @@ def test_chat(place: Place) -> None:
     assert joined.decode() == prompt["text"]
 
 
-def test_scores_of_the_prompt_are_those_of_plain_transformers(place: Place) -> None:
+def test_scores_of_the_prompt_are_those_of_plain_transformers(
+    fp32: tuple[Place, list[Line]],
+) -> None:
     import torch
 
-    words = ("run", "--dtype", "fp32", "--verify", "--json", "--steps", "1", "--score-prompt")
-    lines = place.json(*words, PROMPT)
+    place, lines = fp32
     (scored,) = [line for line in lines if line["event"] == "prompt_scored"]
     with torch.inference_mode():
         logits = plain(demo_model())(torch.tensor([IDS])).logits[0, :-1].double()
@@ -149,26 +169,31 @@ def test_scores_of_the_prompt_are_those_of_plain_transformers(place: Place) -> N
     assert len(ready["model"]["weights_checksum"]) == 64
 
 
-async def test_frozen_weights_are_a_checked_fact() -> None:
-    with running_daemon("smollm2-135m", "hf") as daemon:
-        async with watching(daemon.paths, run_to=3) as watch:
-            await watch.standing(3)
-            client = watch.client
-            known = client.state.engine.weights
-            model = client.state.engine.model
-            assert known is not None
-            assert model is not None
-            assert (known.same, known.checksum) == (True, model.weights_checksum)
-            await client.command(CheckWeights())
-            await watch.until(lambda _: _checked_after(client.state, known))
-            found = client.state.engine.weights
-            assert found is not None
-            assert (found.same, found.checksum) == (True, known.checksum)
-            assert found.ms > 0.0
-            columns = await watch.until(lambda c: c.status == "paused")
-            await client.command(MeasureNaive(lengths=[4, 9]), watch.session)
-            await watch.until(lambda c: len(c.naive) == 2)
-            assert min(ms for _, ms in columns.naive) > 0.0
+async def test_frozen_weights_are_a_checked_fact(
+    bf16: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bf16.run("daemon", "start")  # or it runs already
+    for name, value in environment(bf16.root).items():
+        monkeypatch.setenv(name, value)
+    async with watching(paths_for("default"), run_to=3) as watch:
+        await watch.standing(3)
+        client = watch.client
+        known = client.state.engine.weights
+        model = client.state.engine.model
+        assert known is not None
+        assert model is not None
+        assert (known.same, known.checksum) == (True, model.weights_checksum)
+        await client.command(CheckWeights())
+        await watch.until(lambda _: _checked_after(client.state, known))
+        found = client.state.engine.weights
+        assert found is not None
+        assert (found.same, found.checksum) == (True, known.checksum)
+        assert found.ms > 0.0
+        columns = await watch.until(lambda c: c.status == "paused")
+        await client.command(MeasureNaive(lengths=[4, 9]), watch.session)
+        await watch.until(lambda c: len(c.naive) == 2)
+        assert min(ms for _, ms in columns.naive) > 0.0
+        await client.command(Close(), watch.session, watch.at())
 
 
 def _checked_after(state: State, known: WeightsCheck) -> bool:
