@@ -127,11 +127,18 @@ def outside_the_loop(work: Callable[[], object]) -> None:
 
 
 def wait_for(condition: Callable[[], bool], patience_s: float = PATIENCE_S) -> None:
-    """Look at a condition of another process until it holds."""
+    """Look at a condition of another process until it holds.
+
+    Who looks by a whole command looks less often: it would take the time of what it waits for.
+    """
     deadline = time.monotonic() + patience_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come true in time"
-        time.sleep(0.01)
+    while True:
+        began = time.monotonic()
+        if condition():
+            return
+        ended = time.monotonic()
+        assert ended < deadline, "it did not come true in time"
+        time.sleep(min(max(0.01, 3 * (ended - began)), 0.3))
 
 
 class Watch:

@@ -42,11 +42,13 @@ def test_one_that_was_killed_is_not_running(place: Place, pid: int) -> None:
 def test_one_that_is_halted_is_said_to_be(place: Place, pid: int) -> None:
     os.kill(pid, signal.SIGSTOP)
     try:
-        for words in ASKING:
-            said = complaint(place.run(*words, code=4).err)
-            assert "is halted (SIGSTOP or a debugger)" in said[0], words
-            assert f"kill -CONT {pid} lets it go on" in said[1], words
+        # All at once: each waits for an answer until it gives up.
+        asking = {words: place.start(*words) for words in ASKING}
         with place.terminal("attach") as terminal:
+            for words, asked in asking.items():
+                said = complaint(asked.finish(4).err)
+                assert "is halted (SIGSTOP or a debugger)" in said[0], words
+                assert f"kill -CONT {pid} lets it go on" in said[1], words
             assert f"kill -CONT {pid}" in terminal.finish(4)
     finally:
         os.kill(pid, signal.SIGCONT)

@@ -36,8 +36,10 @@ def test_a_tokens_process_that_is_halted_is_named_and_left_alone(place: Place) -
     tokens = children(place.status()["pid"])["tokens"]
     tokens.suspend()
     try:
-        done = place.run("run", "--json", "Hello", code=4)
-        again = place.run("run", "--until", "token='x'", "Hello", code=4)
+        waits = [
+            place.start("run", *words, "Hello") for words in (["--json"], ["--until", "token='x'"])
+        ]
+        done, again = (one.finish(4) for one in waits)
     finally:
         tokens.resume()
     said = (
