@@ -19,7 +19,7 @@ def test_a_model_that_does_not_fit_is_refused_in_two_lines(
     place: Place, tmp_path: Path, command: str
 ) -> None:
     """Two terabytes in bf16, of which the disk holds none."""
-    folder = save_sparse(tmp_path / "Huge", layers=2000, width=9216)
+    folder = save_sparse(tmp_path / "Huge", layers=125, width=36864)
     words = ("run", "--json") if command == "run" else ("daemon", "start")
     text = ("hi",) if command == "run" else ()
     done = place.run(*words, "--model", str(folder), *PLACE, *text, code=3)

@@ -18,10 +18,19 @@ IDS = [(7 * i + 3) % 128 for i in range(300)]
 
 
 def held(folder: Path, count: int, **options: Any) -> CacheReport:
-    """What the cache holds after reading `count` tokens and two more, one by one."""
+    """What the cache holds after reading `count` tokens, the last two of them one by one."""
+    return holding(loaded(folder, **options), count)
+
+
+def loaded(folder: Path, **options: Any) -> HfBackend:
     backend = HfBackend()
     asked = EngineOptions(model=str(folder), device="cpu", **options)
     backend.load(asked, str(folder), quiet)
+    return backend
+
+
+def holding(backend: HfBackend, count: int) -> CacheReport:
+    """`held`, of a model that is loaded."""
     cache = backend.new_cache("kv")
     backend.forward(IDS[: count - 2], cache)
     backend.forward(IDS[count - 2 : count - 1], cache)
@@ -107,7 +116,8 @@ def test_the_shape_of_qwen36_holds_64_kib_a_token_and_147_mib_fixed(tmp_path: Pa
     with torch.no_grad():
         t.Qwen3_5ForCausalLM(config).to(torch.bfloat16).save_pretrained(tmp_path)
     save_tokenizer(tmp_path)
-    reports = [held(tmp_path, count) for count in (8, 20)]
+    backend = loaded(tmp_path)
+    reports = [holding(backend, count) for count in (8, 20)]
     few, more = (kinds(report) for report in reports)
     assert [few["full_attention"].layers, few["recurrent"].layers] == [16, 48]
     assert few["full_attention"].bytes == 8 * 65_536

@@ -75,7 +75,7 @@ def test_a_model_beyond_the_limit_is_refused_before_it_is_loaded(tmp_path: Path)
 
 def test_nothing_would_fit(tmp_path: Path) -> None:
     """Two terabytes."""
-    folder = save_sparse(tmp_path, layers=2000, width=9216)
+    folder = save_sparse(tmp_path, layers=125, width=36864)
     message, hint, code, _ = refusal(folder, "auto", tp=2)
     assert code == Exit.MODEL
     assert " TB weights in bf16, " in message
