@@ -1,8 +1,11 @@
 """What all tests share."""
 
+import gc
 import os
 import signal
+from collections.abc import Generator
 
+import pytest
 from hypothesis import settings
 
 settings.register_profile("untimed", deadline=None)
@@ -21,3 +24,15 @@ for ignored in (signal.SIGHUP, signal.SIGINT):
     if signal.getsignal(ignored) == signal.SIG_IGN:
         restored = signal.default_int_handler if ignored == signal.SIGINT else signal.SIG_DFL
         signal.signal(ignored, restored)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """While tests are imported there is nothing to collect, and torch and they stay: they are not
+    walked again at every collection."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
