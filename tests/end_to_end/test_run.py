@@ -212,7 +212,7 @@ def test_a_time_limit_holds_though_the_engine_does_not_move(place: Place, when: 
 
 def test_a_run_that_was_suspended_goes_on_where_it_was(place: Place) -> None:
     """Past the heartbeats, as after Ctrl-Z: nothing is left out, whatever was decoded meanwhile."""
-    steps = 260  # some 13 s
+    steps = 480  # 12 s, of which it sleeps 9
     run = place.start("run", *SLOW, "--json", "--steps", str(steps), "Hello")
     run.until("step", 1)
     run.send(signal.SIGSTOP)

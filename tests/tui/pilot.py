@@ -1,5 +1,6 @@
 """Drives the application on a hand-made session, and waits for what it expects."""
 
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -7,6 +8,7 @@ from textual.pilot import Pilot
 from textual.strip import Strip
 
 from engine_daemon.errors import InspectError
+from tests.daemons import PATIENCE_S
 from tests.tui.source import FakeSource
 from tests.tui.story import Story, paused
 from tui.app import InspectApp
@@ -38,12 +40,11 @@ async def screen(
 
 async def until(pilot: Screen, true: Callable[[], bool]) -> None:
     """Let the app work until this is so."""
-    for _ in range(400):
-        if true():
-            await pilot.pause()
-            return
+    deadline = time.monotonic() + PATIENCE_S
+    while not true():
+        assert time.monotonic() < deadline, "it did not come to be"
         await pilot.pause(0.01)
-    raise AssertionError("it did not come to be")
+    await pilot.pause()
 
 
 def rows(app: InspectApp, pane_id: str) -> list[str]:
