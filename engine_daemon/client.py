@@ -117,6 +117,11 @@ class DaemonClient(Following):
         return self._state
 
     @property
+    def me(self) -> bytes | None:
+        """This client among `state.viewers`; None until it is attached."""
+        return None if self._welcome is None else self._welcome.viewer
+
+    @property
     def connected(self) -> bool:
         """The link stands, as far as is known."""
         return self._link is not None

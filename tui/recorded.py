@@ -83,6 +83,11 @@ class RecordedSource:
         )
         return State(engine=engine, sessions=[], viewers=[])
 
+    @property
+    def me(self) -> bytes | None:
+        """Nobody is attached."""
+        return None
+
     async def command(
         self, do: AnyCommand, session: str | None = None, at: At | None = None
     ) -> Reply:

@@ -33,6 +33,11 @@ class EventSource(Protocol):
         """The latest state."""
         ...
 
+    @property
+    def me(self) -> bytes | None:
+        """This viewer among those of the state; None where it is none of them."""
+        ...
+
     async def command(
         self, do: AnyCommand, session: str | None = None, at: At | None = None
     ) -> Reply:

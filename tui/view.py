@@ -47,6 +47,7 @@ class View:
         cursor: the step looked at; None follows the head.
         link: False while the daemon cannot be reached; `link_text` says why, `link_hint` what
             helps.
+        me: this viewer among those of the state.
         holds: whether this viewer has the lease of a session; `taken_by`: who took one from it,
             `removed_by`: who removed its recording (empty: somebody), until that is said.
         observing: this viewer only watches.
@@ -65,6 +66,7 @@ class View:
         self.link_text = self.link_hint = ""
         self.newer_daemon = False
         self.wanted: list[int] = []
+        self.me: Callable[[], bytes | None] = lambda: None
         self.holds: Callable[[str | None], bool] = lambda session: False
         self.taken_by: list[str] = []
         self.removed_by: list[str] = []

@@ -61,6 +61,10 @@ class FakeSource:
         self._answers: asyncio.Event = asyncio.Event()
         self._answers.set()
 
+    @property
+    def me(self) -> bytes | None:
+        return self.state.viewers[0].viewer if self.state.viewers else None
+
     async def __aenter__(self) -> Self:
         return self
 

@@ -86,6 +86,7 @@ class MainScreen(BranchActions, BreakpointKeys, Measuring, People, Arranging):
         self.source = source
         self.view.state = source.state
         self.view.holds = source.holds
+        self.view.me = lambda: source.me
         self.control = Control(source, self.view, observe=self._observe)
         self.feed = self.make_feed(source, self.control.carry_on)
         self.paint()
