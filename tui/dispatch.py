@@ -127,6 +127,7 @@ def _attach(parsed: "Parsed") -> int:
     """The screen on a daemon that runs, on this machine or another one."""
     from engine_daemon.addressing import find_session
     from engine_daemon.cli.request import who
+    from engine_daemon.cli.sessions import closed_session
     from engine_daemon.cli.target import reached, state_of
     from engine_daemon.paths import with_name
 
@@ -136,7 +137,10 @@ def _attach(parsed: "Parsed") -> int:
             session: str | None = None
             state = state_of(target)
             if given.session is not None:
-                session = find_session(state.sessions, given.session).session
+                try:
+                    session = find_session(state.sessions, given.session).session
+                except InspectError as error:
+                    raise closed_session(target, given.session) or error from None
             from tui.app import run_screen
 
             return run_screen(

@@ -16,6 +16,7 @@ from engine_daemon.cli.options import Given
 from engine_daemon.cli.output import say, tell
 from engine_daemon.cli.request import who
 from engine_daemon.cli.run import FAULTS
+from engine_daemon.cli.sessions import closed_session
 from engine_daemon.cli.target import Target, target_of
 from engine_daemon.client import DaemonClient
 from engine_daemon.errors import Exit, InspectError
@@ -62,7 +63,10 @@ async def _carry_out(command: str, wanted: str, count: int, given: Given) -> int
     async with DaemonClient(
         target.paths, who=who(given), client=command, reconnect=False
     ) as client:
-        found = find_session(client.state.sessions, wanted)
+        try:
+            found = find_session(client.state.sessions, wanted)
+        except InspectError as error:
+            raise closed_session(target, wanted) or error from None
         with _how_to_take(target, found.session):
             if given.take:
                 await client.lease("take", found.session)

@@ -67,6 +67,24 @@ def rows_of(target: Target) -> list[Row]:
     return sorted(rows, key=lambda row: row.created_ns, reverse=True)
 
 
+def closed_session(target: Target, wanted: str) -> InspectError | None:
+    """What to say of a session that no daemon has open but whose recording can go on; None where
+    `wanted` means no such one. Looks at this machine's recordings only."""
+    if target.paths.endpoint is not None or not wanted:
+        return None
+    rows = [row for row in _recorded(target) if row.status in (CLOSED, NOT_SERVED)]
+    found = [row for row in rows if wanted in (row.session, row.title)]
+    found = found or [row for row in rows if row.session.startswith(wanted.upper())]
+    if len(found) != 1:
+        return None
+    (row,) = found
+    return InspectError(
+        f"{row.session} is {'closed' if row.status == CLOSED else 'not open'}",
+        f"Go on with it: llm-inspect open {row.session}{target.option}",
+        code="no_session",
+    )
+
+
 def _open(target: Target) -> list[Row]:
     if not is_running(target.paths):
         return []

@@ -26,8 +26,25 @@ def test_step_force_and_close(place: Place, session: str) -> None:
     assert "at step 6" in place.run("force", session, "--id", "300").out.decode()
     assert "at step 9" in place.run("force", session, "--text", "xyz").out.decode()
     assert "closed" in place.run("close", session).out.decode()
-    gone = place.run("step", session, code=2)
-    assert "no session" in gone.err
+    place.run("sessions", "rename", session, "an ended one")
+    other = place.run("run", *SCRIPTED, "--steps", "1", "--json", "--keep", "Hi").lines[-1][
+        "session"
+    ]
+    for words in (
+        *((one, session) for one in ("step", "pause", "resume", "close")),
+        ("sessions", "close", session[:5].lower()),
+        ("force", "an ended one", "--id", "5"),
+    ):
+        said = place.run(*words, code=2).err.splitlines()
+        assert said == [
+            f"llm-inspect: {session} is closed",
+            f"Go on with it: llm-inspect open {session}",
+        ]
+    assert f"Open: {other}" in place.run("step", "NOSUCH", code=2).err
+    with place.terminal("attach", "--session", session) as screen:
+        assert f"open {session}" in screen.finish(2)
+    place.run("open", session)
+    assert "stands at step" in place.run("step", session).out.decode()
 
 
 def test_after_a_restart_each_waits_for_its_own_outcome(place: Place, session: str) -> None:
