@@ -1,4 +1,4 @@
-"""`daemon start|stop|restart|status|logs|list`.
+"""`daemon start|stop|restart|status|logs|stacks`.
 
 Knows what is printed and asked; starting and stopping is `launch`'s.
 """
@@ -8,19 +8,18 @@ import getpass
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
 
 from engine_daemon.accounts import check_accounts
-from engine_daemon.cli import logs
+from engine_daemon.cli import listing, logs
 from engine_daemon.cli.beforehand import check_startable, keeps_options, last_options
+from engine_daemon.cli.listing import span
 from engine_daemon.cli.options import Given
 from engine_daemon.cli.output import say, tell
 from engine_daemon.cli.progress import LoadProgress
-from engine_daemon.cli.table import table
 from engine_daemon.cli.target import (
     ASKING,
     Target,
@@ -28,7 +27,6 @@ from engine_daemon.cli.target import (
     check_running,
     chosen,
     defaults,
-    lenient_config,
     running_target,
     start,
     started_meanwhile,
@@ -41,8 +39,7 @@ from engine_daemon.config import DaemonOptions
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.launch import STOPPING, stop_daemon, wait_ready
 from engine_daemon.lookup import endpoint_of, is_running, no_daemon, read_connection
-from engine_daemon.outside import parse_json
-from engine_daemon.paths import foreign, read_regular, runtime_base
+from engine_daemon.paths import foreign
 from engine_daemon.protocol.codec import VERSION
 from engine_daemon.protocol.reads import AskStacks
 from engine_daemon.protocol.state import EngineState, State, ViewerInfo, WeightsCheck
@@ -185,7 +182,7 @@ def status_command(given: Given) -> int:
         tell(json.dumps({**running, **_object(state)}))
         return 0
     up = time.time() - float(connection["started"])
-    tell(f"daemon {target.paths.name}: pid {connection['pid']}, up {_span(up)}, {_idle(state)}")
+    tell(f"daemon {target.paths.name}: pid {connection['pid']}, up {span(up)}, {_idle(state)}")
     tell(f"engine: {_engine_text(state.engine)}")
     for note in state.engine.details.notes:
         tell(f"note: {note}")
@@ -218,13 +215,7 @@ def _plain(value: object) -> object:
 def _idle(state: State) -> str:
     if state.idle_exit_s is None:
         return "stays until it is stopped"
-    return f"leaves after {_span(state.idle_exit_s)} without use"
-
-
-def _span(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+    return f"leaves after {span(state.idle_exit_s)} without use"
 
 
 def _engine_text(engine: EngineState) -> str:
@@ -261,46 +252,6 @@ def stacks_command(given: Given) -> int:
     return 0
 
 
-def list_command(given: Given) -> int:
-    """`daemon list`: every daemon of this user that runs on this machine."""
-    found = list(_running())
-    if given.json:
-        for connection in found:
-            tell(json.dumps({k: connection[k] for k in ("name", "pid", "version", "started")}))
-    elif found:
-        now = time.time()
-        rows = [
-            (
-                str(c["name"]),
-                str(c["pid"]),
-                _span(now - float(str(c["started"]))),
-                str(c["version"]),
-            )
-            for c in found
-        ]
-        tell(table(("NAME", "PID", "UP", "VERSION"), rows))
-    else:
-        tell("no daemon is running")
-    return 0
-
-
-def _running() -> Iterator[dict[str, object]]:
-    config = lenient_config()
-    for folder in _folders(runtime_base(config.runtime)):
-        try:
-            name = str(parse_json(read_regular(folder / "conn.json"))["name"])
-            yield read_connection(config.paths(name))
-        except (OSError, ValueError, KeyError, TypeError, InspectError):
-            continue
-
-
-def _folders(base: Path) -> list[Path]:
-    try:
-        return sorted(folder for folder in base.iterdir() if folder.is_dir())
-    except OSError:
-        return []
-
-
 COMMANDS: Final[Mapping[str, Callable[[Given], int]]] = {
     "start": start_command,
     "stop": stop_command,
@@ -308,6 +259,6 @@ COMMANDS: Final[Mapping[str, Callable[[Given], int]]] = {
     "status": status_command,
     "logs": logs.main,
     "stacks": stacks_command,
-    "list": list_command,
+    "list": listing.main,
 }
 """Verb → what it does."""

@@ -1,11 +1,15 @@
 """Processes of a daemon that somebody halts: named, left alone, and how they go on is said."""
 
+import fcntl
 import json
 import os
 import signal
+import socket
 
 import pytest
 
+from engine_daemon.lookup import is_halted
+from engine_daemon.paths import short_hash
 from tests.daemons import children, wait_for
 from tests.end_to_end.command import Place
 
@@ -28,6 +32,45 @@ def test_a_stuck_engine_of_a_daemon_with_a_name(place: Place) -> None:
     ends = "llm-inspect daemon restart --name s ends it"
     assert ends in aside
     assert ends in json.loads(status)["engine"]["hint"]
+
+
+def test_a_halted_daemon_is_marked_in_the_list(place: Place) -> None:
+    """It is not waited for, and the others are listed beside it."""
+    for name in ("one", "two"):
+        place.run("daemon", "start", "--name", name, *SLOW)
+    pids = {row["name"]: row["pid"] for row in place.json("daemon", "list", "--json")}
+    os.kill(pids["two"], signal.SIGSTOP)
+    try:
+        wait_for(lambda: is_halted(pids["two"]))
+        states = {row["name"]: row["state"] for row in place.json("daemon", "list", "--json")}
+        head, one, two = place.run("daemon", "list").out.decode().splitlines()
+    finally:
+        os.kill(pids["two"], signal.SIGCONT)
+    assert states == {"one": "ready", "two": "halted"}
+    assert head.split() == ["NAME", "PID", "UP", "VERSION", "STATE"]
+    assert one.endswith("  ready")
+    assert two.endswith(f"  halted: kill -CONT {pids['two']} lets it go on")
+
+
+def test_a_daemon_that_says_nothing_is_marked_in_the_list(place: Place) -> None:
+    """This process plays one: it holds the lock, and answers nobody on its socket."""
+    folder = place.root / "run" / short_hash("quiet")
+    folder.mkdir(mode=0o700)
+    viewers = folder / "v.sock"
+    with (folder / "lock").open("w") as lock, socket.socket(socket.AF_UNIX) as listening:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        listening.bind(str(viewers))
+        listening.listen()
+        there = {"viewers": f"ipc://{viewers}", "name": "quiet", "version": "0", "started": 1.0}
+        connection = folder / "conn.json"
+        connection.write_text(json.dumps(there | {"pid": os.getpid()}))
+        connection.chmod(0o600)
+        place.run("daemon", "start", *SLOW)
+        listed = place.run("daemon", "list").out.decode()
+        states = {row["name"]: row["state"] for row in place.json("daemon", "list", "--json")}
+        connection.unlink()
+    assert states == {"default": "ready", "quiet": "no_answer"}
+    assert "  does not answer: llm-inspect daemon restart --name quiet\n" in listed
 
 
 @pytest.mark.fault("E4")
