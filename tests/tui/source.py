@@ -10,7 +10,7 @@ from typing import Self
 
 import msgspec
 
-from engine_daemon.client import LinkLost, Update
+from engine_daemon.client import LinkLost, LinkUp, Update
 from engine_daemon.errors import InspectError
 from engine_daemon.protocol.codec import pack_event
 from engine_daemon.protocol.commands import (
@@ -198,6 +198,10 @@ class FakeSource:
     def lose_link(self) -> None:
         """The daemon is away."""
         self.tell(LinkLost("the daemon is gone", "llm-inspect daemon start brings it back"))
+
+    def mend_link(self) -> None:
+        """It is back, the same one."""
+        self.tell(LinkUp(False))
 
     async def updates(self) -> AsyncIterator[list[Update]]:
         while True:

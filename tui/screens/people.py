@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from textual import events
 
+from engine_daemon.errors import InspectError
 from engine_daemon.protocol.events import Noted, Stopped
 from engine_daemon.recording.known import FAULTS
 from tui.acts import who_text
@@ -19,6 +20,11 @@ from tui.view import View
 
 _NOTE_CELLS: Final = 60
 _BACK: Final = "engine back"
+_LINK_BACK: Final = {
+    "not_sent": "the link is back; press again what you want",
+    "link_lost": "the link is back; what was not confirmed is done if it is on the screen",
+}
+"""By the code of what the lost link did to a key."""
 _NO: Final = SafeText("no: the lease stays where it is")
 
 
@@ -36,6 +42,30 @@ class People(Telling):
     _told_loss: SafeText = SafeText("")
     """What was last said of a lost engine: it goes, or gets another word, once that is not so."""
 
+    _told_unsent: SafeText = SafeText("")
+    """What was last said of a key that the lost link had no way for: it goes with the link back."""
+    _back = ""
+    """What is said then."""
+    _gone = False
+    """The loss was seen here, too: the source may know of it first."""
+
+    def say(self, error: InspectError | str, *, calm: bool = False) -> None:
+        """What came of a key; what is so only without a link is not said on once it is back."""
+        super().say(error, calm=calm)
+        self._back = "" if isinstance(error, str) else _LINK_BACK.get(error.code, "")
+        if self._back:
+            self._gone = not self.view.link
+            self._told_unsent = next((bar.told for bar in self.query(KeysBar)), SafeText(""))
+
+    def _mend_unsent(self) -> None:
+        self._gone = self._gone or not self.view.link
+        if not (self._told_unsent and self._gone and self.view.link):
+            return
+        still = any(bar.told == self._told_unsent for bar in self.query(KeysBar))
+        self._told_unsent, back = SafeText(""), self._back
+        if still:
+            self.say(back, calm=True)
+
     def _ready(self) -> Control | None:
         raise NotImplementedError
 
@@ -47,6 +77,7 @@ class People(Telling):
         stands, if for an error."""
         self._tell_stop()
         self._mend_loss()
+        self._mend_unsent()
         while self.view.taken_by:
             by = self.view.taken_by.pop(0)
             if self.control is not None:

@@ -40,6 +40,48 @@ async def test_a_long_error_is_whole_and_covers_nothing(size: tuple[int, int]) -
         assert "q quit" in keys(app)
 
 
+async def test_what_was_not_sent_is_not_said_on_once_the_link_is_back() -> None:
+    async with screen() as (pilot, app, source):
+        source.lose_link()
+        await until(pilot, lambda: not app.view.link)
+        await pilot.press("s")
+        await until(pilot, lambda: "not sent" in said(app))
+        source.mend_link()
+        await until(pilot, lambda: said(app) == "the link is back; press again what you want")
+        await pilot.press("s")
+        await until(pilot, lambda: app.view.columns.place.step == 4)
+        assert said(app) == ""
+
+
+async def test_a_link_that_is_lost_while_an_answer_is_waited_for() -> None:
+    """Its loss may be heard of later than what it did to the key."""
+    async with screen() as (pilot, app, source):
+        source.refuse = InspectError("not confirmed: silent", "Attach again", code="link_lost")
+        await pilot.press("s")
+        await until(pilot, lambda: "not confirmed" in said(app))
+        app.main.paint()
+        assert "not confirmed" in said(app)
+        source.lose_link()
+        await until(pilot, lambda: not app.view.link)
+        assert "not confirmed" in said(app)
+        source.mend_link()
+        await until(pilot, lambda: said(app).startswith("the link is back; what was not confirmed"))
+
+
+async def test_other_words_stay_when_a_link_comes_back() -> None:
+    async with screen() as (pilot, app, source):
+        source.lose_link()
+        await until(pilot, lambda: not app.view.link)
+        await pilot.press("s")
+        await until(pilot, lambda: "not sent" in said(app))
+        await pilot.press("y")
+        await until(pilot, lambda: "copied" in said(app))
+        source.mend_link()
+        await until(pilot, lambda: app.view.link)
+        app.main.paint()
+        assert "link is back" not in said(app)
+
+
 async def test_a_small_terminal_keeps_room_for_the_rest() -> None:
     async with screen(size=(20, 5)) as (pilot, app, source):
         source.refuse = LONG
