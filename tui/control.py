@@ -79,17 +79,23 @@ class Control:
         if status == "waiting":
             raise InspectError("the first distribution is not there yet")
 
-    async def run_or_pause(self) -> None:
-        """Run what stands, pause what runs."""
+    async def run_or_pause(self) -> str | None:
+        """Run what stands, pause what runs; what to say where that runs on without a limit."""
         self._owed = 0
         if self._view.busy:
             await self._send(Pause())
-            return
+            return None
         self._need_session()
         if self._view.running:
             await self._send(Pause())
-        else:
-            await self._send(RunTo(step=None), self.here)
+            return None
+        place, limits = self._view.columns.place, self._view.columns.limits
+        await self._send(RunTo(step=None), self.here)
+        most = None if limits is None else limits.max_steps
+        if most is None or place.kind != "ended" or place.reason != "length":
+            return None
+        steps = f"{most} step{'' if most == 1 else 's'}"
+        return f"past the limit of {steps}: runs on to EOS or a full context; space pauses"
 
     async def pause(self) -> bool:
         """Pause if it runs; False when there was nothing to pause."""

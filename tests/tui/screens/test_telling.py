@@ -105,6 +105,24 @@ async def test_nothing_lies_over_a_form() -> None:
         assert not app.main.query(Toast)
 
 
+async def test_going_on_past_the_limit_of_steps_says_that_there_is_none_now() -> None:
+    story = Story().add_limit(2)
+    story.tokens((b" one", 0.5)).predict().pick(9, b" two", 0.5, stop="length")
+    async with screen(story.stop("length", pending=False)) as (pilot, app, source):
+        await pilot.press("space")
+        past = "past the limit of 2 steps: runs on to EOS or a full context; space pauses"
+        await until(pilot, lambda: said(app) == past)
+        await until(pilot, lambda: app.view.running)
+        story.predict()
+        await pilot.press("space")
+        await until(pilot, lambda: not app.view.running)
+        assert said(app) == ""
+        await pilot.press("space")
+        await until(pilot, lambda: app.view.running)
+        assert said(app) == ""
+        assert len(source.sent) == 3
+
+
 async def test_what_was_done_is_said_for_a_while() -> None:
     async with screen() as (_pilot, app, _source):
         bar = app.main.query_one(KeysBar)
