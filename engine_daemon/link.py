@@ -236,9 +236,8 @@ def check_message(message: cmd.Message, session: str | None = None) -> None:
         raise InspectError(f"this cannot be asked of a daemon: {error}", code="bad_arg") from None
     size = len(body)
     if size > codec.TEXT_LIMIT:
-        limit = codec.TEXT_LIMIT // (1024 * 1024)
         raise InspectError(
-            f"the prompt is {sized(size)}, the limit is {limit} MiB",
+            f"the prompt is {sized(size)}, the limit is {sized(codec.TEXT_LIMIT)}",
             "Use a shorter one",
             code="too_big",
         )

@@ -1,6 +1,7 @@
-"""Bytes for people: `512 B`, `1.5 kB`, `270 MB`, `54.6 GB`. Units of 1000, as files are listed.
+"""Bytes for people: `512 B`, `1.5 kB`, `270 MB`, `54.6 GB`. Units of 1000 everywhere, on the
+screen and in commands: as models, disks and cards are sold, and as the JSON's plain bytes read.
 
-Knows numbers only. The screen's panes count buffers, which are powers of two, in KiB.
+Knows numbers only.
 """
 
 from typing import Final

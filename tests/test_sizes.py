@@ -1,6 +1,8 @@
 """`engine_daemon.sizes`: bytes for people, and the one place that makes them."""
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -49,3 +51,23 @@ def test_nothing_else_makes_such_words() -> None:
         if by_hand.search(path.read_text("utf-8"))
     ]
     assert found == []
+
+
+def test_there_is_one_unit_everywhere() -> None:
+    """What people are told counts in thousands; comments may speak of powers of two."""
+    found = [
+        f"{path}:{line}"
+        for folder in ("engine_daemon", "tui")
+        for path in (ROOT / folder).rglob("*.py")
+        for line, text in _texts(ast.parse(path.read_text("utf-8")))
+        if re.search(r"[KMGT]iB\b", text)
+    ]
+    assert found == []
+
+
+def _texts(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Strings of a program that are not there as documentation."""
+    told = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in told:
+            yield node.lineno, node.value

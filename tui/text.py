@@ -11,6 +11,7 @@ from typing import Final, NewType
 from rich.cells import cell_len, get_character_cell_size
 
 from engine_daemon.characters import Visible, undecodable
+from engine_daemon.sizes import sized
 
 SafeText = NewType("SafeText", str)
 """Text without a single control, bidi, invisible or unassigned character."""
@@ -160,15 +161,8 @@ def millis(value: float | None) -> SafeText:
 
 
 def size(value: int | None) -> SafeText:
-    """Bytes in the unit that leaves one to three digits before the point."""
-    if value is None:
-        return SafeText(DASH)
-    amount = float(value)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if amount < 1024:
-            return SafeText(f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}")
-        amount /= 1024
-    return SafeText(f"{amount:.1f} TiB")
+    """Bytes as everywhere (`engine_daemon.sizes`): `23 kB`; a dash where there is no value."""
+    return SafeText(DASH if value is None else sized(value))
 
 
 def count(value: int | None) -> SafeText:

@@ -104,5 +104,5 @@ def _check(text: bytes, origin: str) -> None:
 
 def _too_big(what: str, size: int | None) -> InspectError:
     amount = "more" if size is None else sized(size)
-    limit = f"the limit is {TEXT_LIMIT >> 20} MiB"
+    limit = f"the limit is {sized(TEXT_LIMIT)}"
     return InspectError(f"{what} {amount}, {limit}" if size else f"{what} over the limit: {limit}")

@@ -18,6 +18,7 @@ from engine_daemon.errors import Exit, InspectError
 from engine_daemon.protocol.codec import WireError, unpack_event
 from engine_daemon.protocol.events import FORMAT, Opened
 from engine_daemon.recording.format import HEADER, Frame, Hole, Tail, format_of, frame, scan
+from engine_daemon.sizes import sized
 
 SIZE_LIMIT: Final = 4 * 1024 * 1024 * 1024 - 1
 """A log that would grow beyond this stops with a reason; its offsets fit 32 bits."""
@@ -125,7 +126,7 @@ class LogWriter:
         except ValueError as error:
             raise LogFull(self.path, str(error), "too_big") from None
         if size + len(raw) > SIZE_LIMIT:
-            raise LogFull(self.path, "a recording ends at 4 GiB")
+            raise LogFull(self.path, f"a recording ends at {sized(SIZE_LIMIT)}")
         try:
             written = os.write(self._fd, raw)
         except OSError as error:
@@ -208,7 +209,7 @@ def _verify(fd: int, path: Path, owner: tuple[str, str] | None) -> tuple["array[
                 ends.append(part.end)
             case Frame():
                 if part.end > SIZE_LIMIT:
-                    raise _refused(path, "it is larger than 4 GiB", "disk_full")
+                    raise _refused(path, f"it is larger than {sized(SIZE_LIMIT)}", "disk_full")
                 ends.append(part.end)
             case Hole():
                 raise _refused(path, f"it is damaged: {part}", "damaged")

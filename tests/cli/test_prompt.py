@@ -70,11 +70,11 @@ def test_empty_prompts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_too_large_prompts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "big"
     path.write_bytes(b"a" * 9_100_000)
-    assert complaint([], Given(prompt_file=str(path))).endswith("9.1 MB, the limit is 8 MiB")
+    assert complaint([], Given(prompt_file=str(path))).endswith("9.1 MB, the limit is 8.4 MB")
     stdin(monkeypatch, b"a" * (8 * MIB + 1))
-    assert "the limit is 8 MiB" in complaint(["-"], Given())
+    assert "the limit is 8.4 MB" in complaint(["-"], Given())
     half = "a" * (5 * MIB)
-    assert "the limit is 8 MiB" in complaint([half], Given(chat=True, system=half))
+    assert "the limit is 8.4 MB" in complaint([half], Given(chat=True, system=half))
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:

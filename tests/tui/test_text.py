@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from engine_daemon.sizes import sized
 from tui.text import (
     DASH,
     SafeText,
@@ -139,5 +140,6 @@ def test_numbers() -> None:
     assert millis(12_345.0) == "12.3 s"
     assert millis(None) == DASH
     assert size(0) == "0 B"
-    assert size(23_040) == "22.5 KiB"
+    assert size(23_040) == "23 kB"
+    assert size(269_030_016) == sized(269_030_016) == "269 MB"
     assert size(None) == DASH

@@ -175,9 +175,9 @@ async def test_the_cache_by_kind_of_layer_and_the_device() -> None:
     async with screen(story.stop(), size=(160, 60)) as (_, app, _source):
         text = "\n".join(rows(app, "cache"))
         assert "full_attention×16" in text
-        assert "64.0 KiB growing" in text
-        assert "2.0 MiB fixed" in text
-        assert "1.0 GiB of 8.0 GiB" in text
+        assert "66 kB growing" in text
+        assert "2.1 MB fixed" in text
+        assert "1.1 GB of 8.6 GB" in text
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,7 @@ async def test_the_cache_of_a_session_the_engine_does_not_hold_is_dashes() -> No
     async with screen(source=source) as (_, app, source):
         text = "\n".join(rows(app, "cache"))
         assert "not in memory" in text
-        assert "KiB" not in text
+        assert "kB" not in text
         assert "%" not in text
         assert rows(app, "cache")[0].split() == ["tokens", "held", "–", "of", "8", "192"]
 

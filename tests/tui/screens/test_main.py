@@ -274,7 +274,7 @@ async def test_no_session_is_an_empty_state() -> None:
     ("engine", "words"),
     [
         ({"word": "loading", "stage": "load", "done": 1 << 27, "total": 1 << 28, "model": None},
-         ("weights", "128.0 MiB of 256.0 MiB")),
+         ("weights", "134 MB of 268 MB")),
         ({"word": "dead", "message": "no such model: x", "hint": "llm-inspect models list"},
          ("ENGINE DEAD", "no such model: x · llm-inspect models list")),
         ({"word": "ready", "synthetic": True}, ("SYNTHETIC",)),
@@ -294,7 +294,7 @@ async def test_loading_is_told_in_words_and_bytes(size: tuple[int, int]) -> None
     async with screen(source=FakeSource(paused(), first=first), size=size) as (_, app, _source):
         line = rows(app, "status")[0]
         assert "loading the weights, file 2/4" in line
-        assert "127.8 MiB of 256.5 MiB" in line
+        assert "134 MB of 269 MB" in line
         assert "━" in line or size[0] == 80
 
 
