@@ -17,7 +17,7 @@ from engine_daemon.protocol.values import CandidateRow
 from engine_daemon.recording.rows import exp
 from tui.keymap import Scope, bindings
 from tui.panes.base import Line, Pane, empty, spread
-from tui.text import DASH, SafeText, clip, fit, percent, token, width
+from tui.text import DASH, SafeText, fit, percent, token, width
 from tui.view import Detail
 from tui.widgets.bars import bar
 from tui.widgets.sampler_words import filter_words, sampler_words
@@ -278,7 +278,7 @@ class NextTokenPane(Pane):
         """What is to be said of the highlighted candidate, as much as fits whole."""
         overlay = self.view.shown_overlay
         if overlay is not None:
-            return [Segment(clip(overlay.note, columns), self.palette.accent)]
+            return [Segment(overlay.note(columns), self.palette.accent)]
         row = top.row(self._highlight)
         if row is None:
             return []

@@ -201,7 +201,38 @@ async def test_re_rolls_are_counted() -> None:
         shown = rows(app, "next-token")
         assert "of 50" in shown[1]
         assert any("bern" in row and " 31" in row for row in shown)
-        assert "bern 31 (30)" in shown[-1]
+        assert "expected bern 30, be 20" in shown[-1]
+
+
+@pytest.mark.parametrize(
+    ("size", "note"),
+    [
+        (
+            (260, 50),
+            "1000 draws, came (expected): ␣on 344 (351), ␣at 322 (310), ␣abcdefghij… 1 (2)",
+        ),
+        ((120, 40), "expected ␣on 351, ␣at 310 · esc back"),
+        ((80, 24), "expected ␣on 351, ␣at 310 · esc back"),
+    ],
+)
+async def test_what_was_expected_of_the_draws_is_told_in_whole_entries(
+    size: tuple[int, int], note: str
+) -> None:
+    source = FakeSource(paused())
+    long = b" abcdefghijklmnop"
+    source.answer = Answer(
+        tokens=[
+            figure(1, b" on", 0.351, 344),
+            figure(2, b" at", 0.31, 322),
+            figure(3, long, 0.002, 1),
+        ]
+    )
+    async with screen(source=source, size=size) as (pilot, app, _):
+        await pilot.press("R")
+        await until(pilot, lambda: "of 1000" in rows(app, "next-token")[1])
+        shown = "\n".join(rows(app, "next-token"))
+        assert note in shown
+        assert "esc back" in shown
 
 
 @pytest.mark.parametrize(("back", "step"), [(0, 3), (2, 1)])
@@ -233,6 +264,6 @@ async def test_counts_of_another_sampler_are_not_left_beside_the_candidates() ->
         await until(pilot, lambda: app.view.columns.sampler.temperature == 0.7)
         shown = rows(app, "next-token")
         assert "final" in shown[1]
-        assert "draws, came" not in "\n".join(shown)
+        assert "expected" not in "\n".join(shown)
         await pilot.press("5", "0", "R")
         await until(pilot, lambda: "of 50" in rows(app, "next-token")[1])
