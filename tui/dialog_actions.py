@@ -18,6 +18,8 @@ DIALOG_ACTIONS: Final[tuple[Action, ...]] = (
         footer=1,
         priority=True,
     ),
+    Action("field_up", ("up",), "field above", "To the field above", "prompt", palette=False),
+    Action("field_down", ("down",), "field below", "To the field below", "prompt", palette=False),
     Action(
         "cancel",
         ("escape",),
@@ -37,6 +39,8 @@ DIALOG_ACTIONS: Final[tuple[Action, ...]] = (
         footer=1,
         priority=True,
     ),
+    Action("field_up", ("up",), "field above", "To the field above", "sampler", palette=False),
+    Action("field_down", ("down",), "field below", "To the field below", "sampler", palette=False),
     Action(
         "cancel",
         ("escape",),

@@ -3,12 +3,14 @@
 Knows nothing of what a dialog asks.
 """
 
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from textual.await_complete import AwaitComplete
 from textual.screen import ModalScreen
 
 Given = TypeVar("Given")
+_ASIDE: Final = 1000
+"""More than a terminal is wide: of two rows the nearer one counts, whatever its columns."""
 
 
 class Dialog(ModalScreen[Given]):
@@ -27,3 +29,23 @@ class Dialog(ModalScreen[Given]):
     def dismiss(self, result: Given | None = None) -> AwaitComplete:
         """Give the answer; a second one (a key that was pressed twice) is none."""
         return super().dismiss(result) if self.is_current else AwaitComplete()
+
+    def action_field_up(self) -> None:
+        """To the field above; a text of several lines uses the key itself."""
+        self._go(-1)
+
+    def action_field_down(self) -> None:
+        """To the field below."""
+        self._go(1)
+
+    def _go(self, way: int) -> None:
+        here = self.focused
+        if here is None:
+            return
+        at = here.region
+        fields = [one for one in self.focus_chain if (one.region.y - at.y) * way > 0]
+        if fields:
+            near = min(
+                fields, key=lambda one: abs(one.region.y - at.y) * _ASIDE + abs(one.region.x - at.x)
+            )
+            near.focus()

@@ -1,10 +1,13 @@
-"""Typing into the new prompt, which begins with the one on screen."""
+"""Typing into the new prompt, which begins with the one on screen; going through its fields."""
 
 import pytest
-from textual.widgets import TextArea
+from textual.widgets import Input, TextArea
 
-from tests.tui.pilot import screen, until
+from tests.tui.pilot import Screen, screen, until
+from tui.app import InspectApp
 from tui.screens.prompt import PromptScreen
+from tui.screens.sampler import SamplerScreen
+from tui.widgets.sampler_form import FIELDS, SamplerForm
 
 
 @pytest.mark.parametrize(
@@ -37,3 +40,40 @@ async def test_what_is_typed_with_the_key_that_opens_replaces_it_too() -> None:
         await until(pilot, lambda: isinstance(app.screen, PromptScreen))
         area = app.screen.query_one("#prompt-text", TextArea)
         await until(pilot, lambda: area.text == "Hi")
+
+
+async def test_the_fields_of_a_sampler_are_gone_through_up_and_down() -> None:
+    async with screen(size=(80, 24)) as (pilot, app, source):
+        await pilot.press("p")
+        await until(pilot, lambda: isinstance(app.screen, SamplerScreen))
+        before = app.screen.query_one(SamplerForm).value()
+        names = ["greedy", *(f"field-{field.name}" for field in FIELDS)]
+        gone_through = [await _focused_after(pilot, app, "down") for _ in names]
+        assert gone_through == [*names[1:], names[-1]]
+        assert [await _focused_after(pilot, app, "up") for _ in names] == [*names[-2::-1], names[0]]
+        assert app.screen.query_one(SamplerForm).value() == before
+        assert source.sent == []
+
+
+async def test_a_prompt_is_gone_up_and_down_in_and_its_fields_between_each_other() -> None:
+    async with screen(size=(120, 40)) as (pilot, app, _):
+        await pilot.press("ctrl+n")
+        await until(pilot, lambda: isinstance(app.screen, PromptScreen))
+        assert await _focused_after(pilot, app, "down") == "prompt-text"
+        assert await _focused_after(pilot, app, "tab") == "template"
+        assert await _focused_after(pilot, app, "down") == "greedy"
+        assert await _focused_after(pilot, app, "down") == "field-temperature"
+        below = await _focused_after(pilot, app, "down")
+        fields = {one.id: one.region for one in app.screen.query(Input)}
+        assert fields[below].x == fields["field-temperature"].x
+        assert fields[below].y == fields["field-temperature"].y + 1
+        assert await _focused_after(pilot, app, "up") == "field-temperature"
+        await _focused_after(pilot, app, "up")
+        assert await _focused_after(pilot, app, "up") == "template"
+        assert await _focused_after(pilot, app, "up") == "prompt-text"
+
+
+async def _focused_after(pilot: Screen, app: InspectApp, key: str) -> str | None:
+    await pilot.press(key)
+    await pilot.pause()
+    return None if app.focused is None else app.focused.id
