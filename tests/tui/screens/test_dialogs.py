@@ -365,7 +365,9 @@ def test_the_glossary_names_what_is_on_the_screen_and_the_readme_takes_it_from_t
     numbers = {"logit", "logprob", "entropy", "margin", "perplexity", "rank"}
     sampler = {"top-k", "top-p", "min-p", "temperature", "seed", "greedy"}
     loop = {"token", "step", "KV cache", "prefill", "decode", "forward"}
-    assert numbers | sampler | loop <= set(words)
+    marks = {"u", "derived", "fast engine", "parked", "frozen", "ROLE", "LAG"}
+    assert numbers | sampler | loop | marks <= set(words)
+    assert "H where" in dict(GLOSSARY)["entropy"]
     readme = (Path(__file__).parents[3] / "README.md").read_text()
     table = readme.split("### Words")[1].split("###")[0]
     rows_of = [line.strip("| ").split(" | ", 1) for line in table.splitlines() if line[:2] == "| "]
