@@ -30,9 +30,11 @@ class Stretch:
 
     @property
     def words(self) -> SafeText:
-        """`logprob -45.2, -1.33 each`."""
+        """`logprob -45.2, -1.33 each`; of a single step the sum says it all."""
         if self.logprob is None or not self.steps:
             return SafeText("logprob –")
+        if self.steps == 1:
+            return SafeText(f"logprob {self.logprob:z.2f}")
         return SafeText(f"logprob {self.logprob:z.1f}, {self.logprob / self.steps:z.2f} each")
 
 

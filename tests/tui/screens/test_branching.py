@@ -110,7 +110,7 @@ async def test_the_table_of_branches() -> None:
         assert "3 steps" in first
         assert "leaves 0 at step 1" in second
         assert "forced: API" in second
-        assert "logprob -2.3, -2.30 each" in second
+        assert "logprob -2.30\n" in second
         assert table.query_one(OptionList).highlighted == 1
         shown = "\n".join(table.query_one(Beside).lines(76))
         assert "They first differ at step 1, after Kubernetes pods are scheduled by the Ku" in shown
