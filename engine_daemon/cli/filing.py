@@ -107,13 +107,24 @@ def rename(arguments: list[str], given: Given) -> int:
     if not title.strip() or len(title) > _TITLE_CHARACTERS:
         raise InspectError(f"a title has 1 to {_TITLE_CHARACTERS} characters")
     row = _find(target, arguments[0])
-    if row.open:
-        _command(target, Rename(title=title), row.session, given)
-    else:
-        _let_go(target, row, given)
+    if not _renamed_there(target, row, title, given):
         _rename_closed(Path(row.file), title)
     tell(f"{row.session} is called {title}")
     return Exit.DONE
+
+
+def _renamed_there(target: Target, row: Row, title: str, given: Given) -> bool:
+    """A daemon that has the session open, or keeps it at hand for those who look at it, writes the
+    title, and they see it."""
+    if not is_running(target.paths):
+        return False
+    try:
+        _command(target, Rename(title=title), row.session, given)
+    except InspectError as error:
+        if row.open or error.code != "no_session":
+            raise
+        return False
+    return True
 
 
 def _let_go(target: Target, row: Row, given: Given) -> None:

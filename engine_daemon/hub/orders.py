@@ -14,6 +14,7 @@ from engine_daemon.errors import InspectError
 from engine_daemon.hub.control import obey, open_session
 from engine_daemon.hub.lease import FREE_FOR_ALL, Leases
 from engine_daemon.hub.refusing import Rejected, log_command
+from engine_daemon.hub.renaming import rename_closed
 from engine_daemon.hub.reopening import reopen
 from engine_daemon.hub.sessions import Session, SessionStore
 from engine_daemon.hub.viewers import Viewer
@@ -124,6 +125,9 @@ class Orders:
                 if do.removed and self._store.get(name) is None:
                     self._tell_followers(viewer, name)
                 return name, 0
+            case cmd.Rename(title=title) if (known := self._closed(message.session)) is not None:
+                rename_closed(known, title, viewer.who, message.cmd, now)
+                return known.id, 0
             case cmd.Open():
                 opened = open_session(self._store, seats, do, viewer.who, message.cmd).id
                 return opened, self._leases.grant(opened, viewer.id, viewer.who, now)
@@ -141,6 +145,11 @@ class Orders:
         for one in self._viewers.values():
             if one.following.pop(name, None) is not None and one is not viewer:
                 self._tell(one.id, cmd.Removed(session=name, by=viewer.who))
+
+    def _closed(self, name: str | None) -> Session | None:
+        """The session where it is closed and still at hand."""
+        session = self._store.get(name)
+        return None if session is None or session.open else session
 
     def _open_session(self, name: str | None) -> Session:
         session = self._store.get(name)

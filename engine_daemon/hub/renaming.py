@@ -5,6 +5,7 @@ from typing import Final
 from engine_daemon.hub.refusing import Rejected, log_command
 from engine_daemon.hub.sessions import Session, stamp
 from engine_daemon.protocol import events as ev
+from engine_daemon.protocol.codec import unpack_event
 
 LONGEST_TITLE: Final = 200
 
@@ -14,5 +15,19 @@ def rename(session: Session, title: str, who: str, cause: bytes) -> None:
     if not title.strip() or len(title) > LONGEST_TITLE:
         raise Rejected("bad_arg", f"a title has 1 to {LONGEST_TITLE} characters")
     log_command(session, "rename", who, cause, text=title)
+    _log_title(session, title, cause)
+
+
+def rename_closed(session: Session, title: str, who: str, cause: bytes, now: float) -> None:
+    """The same of one that was closed a moment ago, or that somebody still looks at. Its last
+    event stays what it was: who closed it."""
+    ((_, packed),) = session.log.read(session.log.head - 1, session.log.head, 1)
+    last = unpack_event(packed)
+    rename(session, title, who, cause)
+    if isinstance(last, ev.Closed):
+        session.close(last.by, now, last.cause)
+
+
+def _log_title(session: Session, title: str, cause: bytes) -> None:
     place = session.columns.place
     session.append(ev.Renamed(title=title, branch=place.branch, step=place.step, **stamp(cause)))

@@ -306,3 +306,28 @@ async def test_a_pause_during_the_first_forward_holds(daemon: Daemon) -> None:
             await watch.client.command(cmd.Pause(), watch.session)
             await watch.run_to(len(columns) + 1)
             await watch.standing(len(columns) + 1)
+
+
+async def test_who_looks_at_a_closed_session_keeps_it_when_it_is_renamed(daemon: Daemon) -> None:
+    async with watching(daemon.paths) as watch:
+        await watch.standing(0)
+        await watch.client.command(cmd.Close(), watch.session, None)
+        await watch.until(lambda c: c.closed)
+        (before,) = [
+            e for _, packed in watch.events if isinstance(e := unpack_event(packed), ev.Closed)
+        ]
+        await watch.client.command(cmd.Rename(title="seen by all"), watch.session)
+        await watch.until(lambda c: c.title == "seen by all")
+        await watch.until(lambda c: c.next >= before.count + 4)
+        assert kinds(watch)[-4:] == ["Closed", "Commanded", "Renamed", "Closed"]
+        last = unpack_event(watch.events[-1][1])
+        assert isinstance(last, ev.Closed)
+        assert (last.by, last.cause, last.count) == (before.by, before.cause, before.count + 3)
+        assert watch.columns.closed
+        assert (await watch.client.ask(AskEvents(seqs=[0]), watch.session)).ev
+        with pytest.raises(InspectError, match="1 to 200 characters"):
+            await watch.client.command(cmd.Rename(title=" "), watch.session)
+        async with DaemonClient(daemon.paths) as other:
+            state = other.state
+        assert watch.session not in [one.session for one in state.sessions]
+        assert any(watch.session in one.sessions for one in state.viewers)
