@@ -57,7 +57,7 @@ def test_another_path_from_a_recorded_step_and_back(place: Place) -> None:
         screen.press("SS")
         screen.until("step 2 of 4")
         screen.press("R")
-        screen.until("1000 draws")
+        screen.until("of 1000")
         screen.press("\x1b")
         screen.until("final")
         screen.press("\t")
