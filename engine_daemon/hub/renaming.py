@@ -15,7 +15,8 @@ def rename(session: Session, title: str, who: str, cause: bytes) -> None:
     if not title.strip() or len(title) > LONGEST_TITLE:
         raise Rejected("bad_arg", f"a title has 1 to {LONGEST_TITLE} characters")
     log_command(session, "rename", who, cause, text=title)
-    _log_title(session, title, cause)
+    place = session.columns.place
+    session.append(ev.Renamed(title=title, branch=place.branch, step=place.step, **stamp(cause)))
 
 
 def rename_closed(session: Session, title: str, who: str, cause: bytes, now: float) -> None:
@@ -26,8 +27,3 @@ def rename_closed(session: Session, title: str, who: str, cause: bytes, now: flo
     rename(session, title, who, cause)
     if isinstance(last, ev.Closed):
         session.close(last.by, now, last.cause)
-
-
-def _log_title(session: Session, title: str, cause: bytes) -> None:
-    place = session.columns.place
-    session.append(ev.Renamed(title=title, branch=place.branch, step=place.step, **stamp(cause)))
