@@ -17,6 +17,7 @@ import zmq.utils.monitor
 
 from engine_daemon.clock import boot_seconds
 from engine_daemon.errors import Exit, InspectError, not_sent
+from engine_daemon.frames import receive
 from engine_daemon.paths import name_option
 from engine_daemon.protocol import codec
 from engine_daemon.protocol import commands as cmd
@@ -155,7 +156,7 @@ class Link:
     def _drain(self) -> None:
         while not self._closed:
             try:
-                frames = self._socket.recv_multipart(zmq.NOBLOCK)
+                frames = receive(self._socket)
             except zmq.Again:
                 return
             self._heard = boot_seconds()

@@ -16,6 +16,7 @@ import zmq
 
 from engine_daemon import __version__
 from engine_daemon.errors import Exit, InspectError
+from engine_daemon.frames import receive
 from engine_daemon.protocol.codec import WireError, decode_body, open_envelope, seal
 from engine_daemon.protocol.commands import Message
 from engine_daemon.protocol.pieces import PieceTable
@@ -73,7 +74,7 @@ class Link:
         """All that has arrived and is not taken, left where it is."""
         while True:
             try:
-                frames = self._socket.recv_multipart(zmq.NOBLOCK)
+                frames = receive(self._socket)
             except zmq.Again:
                 return list(self._inbox)
             self._arrived(frames)
