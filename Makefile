@@ -29,9 +29,9 @@ lint: test-setup
 types: test-setup
 	$(BIN)/mypy
 
-# Three at once, also on two cores: many of them wait for processes.
+# Four at once, also on two cores: many of them wait for processes.
 unit: test-setup
-	$(BIN)/pytest -n 3 --dist loadgroup -m "not soak"
+	$(BIN)/pytest -n 4 --dist loadgroup -m "not soak"
 
 bench: test-setup  ## figures, never a pass or a fail
 	$(BIN)/python -m tests.bench
