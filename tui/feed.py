@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from engine_daemon.client import Update
 
 FRAME_S: Final = 0.033
-_LONGEST_FRAME_S: Final = 0.1
+_LONGEST_FRAME_S: Final = 0.125
 _CROWD: Final = 16
 """Events in a frame that nobody tells apart any more: only then may a frame last longer."""
-_SHARE: Final = 0.2
+_SHARE: Final = 0.18
 """Of one core, that a crowd of events may take: a frame lasts as long as its work asks for."""
 _AT_ONCE: Final = 256
 """Events folded before the clock is looked at."""
