@@ -194,7 +194,7 @@ class Control:
         """Have the logits row of the step under the cursor made again; what to say of it."""
         self._need_standing()
         step = self._view.at
-        await self._send(Recompute(step=step, branch=self._view.columns.branch))
+        await self._send(Recompute(step=step, branch=self._view.columns.branch), self.here)
         return f"step {step} is computed again; then R and w read it"
 
     async def measure_naive(self, count: int) -> None:

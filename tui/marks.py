@@ -10,7 +10,7 @@ from tui.text import SafeText, show_text
 def marks(columns: Columns) -> list[tuple[int, SafeText]]:
     """(step, what is there) of the path stood on, in order."""
     found: list[tuple[int, SafeText]] = []
-    for step, number in columns.fired:
+    for step, number in columns.fired_here():
         condition = columns.conditions.get(number)
         source = f": {show_text(condition.source)}" if condition else ""
         found.append((step, SafeText(f"condition {number}{source}")))

@@ -79,7 +79,9 @@ def _is_pending(session: Session, branch: int, step: int) -> bool:
 
 
 def _open_branch(session: Session, branch: int, step: int, cause: bytes) -> None:
+    """The sampler in force goes along: the parent may have ended under another one."""
     columns = session.columns
+    sampler = columns.sampler
     session.append(
         ev.Branched(
             branch=columns.next_branch,
@@ -88,6 +90,8 @@ def _open_branch(session: Session, branch: int, step: int, cause: bytes) -> None
             **stamp(cause),
         )
     )
+    if columns.sampler != sampler:
+        _log_sampler(session, sampler, columns.salt, cause)
 
 
 def force(

@@ -80,6 +80,8 @@ class KnownImage(Record, frozen=True, kw_only=True):
     measuring: int = 0
     read: ev.Prefilled | None = None
     failed: dict[int, str] = msgspec.field(default_factory=dict)
+    fired_on: list[int] = msgspec.field(default_factory=list)
+    seq_engine: int = 0
 
 
 class Image(Record, frozen=True, kw_only=True):

@@ -80,11 +80,13 @@ class Columns(Known):
         goal: step that the command in force leads to (None: until something stops it).
         pending: the distribution at the head, of which nothing is picked yet.
         seq_pending: its `seq`.
+        seq_engine: `seq` of the engine's last start; what it predicted before, it holds no more.
         strays: events that did not fit the path; they lie in the log and nowhere here.
         last_stop: `stop` of the last committed step.
         conditions: in force by number, `disabled` those of them that were given up and why.
         watch: the watched tokens; None when nobody watches any.
-        fired: (step, number) of every stop at a condition; the step it was true of.
+        fired: (step, number) of every stop at a condition; the step it was true of; `fired_on` the
+            branch, `fired_here` those on this path.
         scored: how likely the prompt was; `prompt_scores` has it as lists.
         notes: what people wrote at steps; `acts`: the last commands, and who gave them.
         failed: the error that one of `acts` ended in, by its `t_ns`.
@@ -142,7 +144,7 @@ class Columns(Known):
             case Opened():
                 self.opened, self.title = event, event.title
             case EngineStarted():
-                self.engine, self.lost = event, None
+                self.engine, self.lost, self.seq_engine = event, None, seq
             case EngineLost():
                 self.lost = event
                 self._read, self.measuring = None, 0
@@ -253,6 +255,7 @@ class Columns(Known):
         if stopped.condition is not None:
             committed = not stopped.pending or self.last_stop == "condition"
             self.fired.append((max(stopped.step - committed, 0), stopped.condition))
+            self.fired_on.append(stopped.branch)
 
     def _predict(self, seq: int, event: Predicted) -> None:
         """The last one for a step before its pick counts."""

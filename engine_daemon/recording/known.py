@@ -43,7 +43,7 @@ _SAME: Final = (
         "closed",
         "strays",
     ),
-    *("complete", "next_condition", "refused", "watch", "scored", "measuring"),
+    *("complete", "next_condition", "refused", "watch", "scored", "measuring", "seq_engine"),
 )
 """Fields that an image holds as they are."""
 
@@ -56,6 +56,7 @@ class Known(Paths):
         self.opened: Opened | None = None
         self.title = ""
         self.engine: EngineStarted | None = None
+        self.seq_engine = 0
         self.lost: EngineLost | None = None
         self.limits: SessionSet | None = None
         self.prompt: PromptSet | None = None
@@ -70,6 +71,7 @@ class Known(Paths):
         self.refused: ConditionRejected | None = None
         self.watch: WatchSet | None = None
         self.fired: list[tuple[int, int]] = []
+        self.fired_on: list[int] = []
         self.notes: list[Noted] = []
         self.acts: deque[Commanded | Noted] = deque(maxlen=ACTS_KEPT)
         self.failed: dict[int, str] = {}
@@ -88,6 +90,7 @@ class Known(Paths):
             conditions=list(self.conditions.values()),
             disabled=dict(self.disabled),
             fired=list(self.fired),
+            fired_on=list(self.fired_on),
             notes=list(self.notes),
             acts=list(self.acts),
             failed=dict(self.failed),
@@ -104,12 +107,19 @@ class Known(Paths):
             setattr(self, name, getattr(image, name))
         self.conditions = {one.number: one for one in image.conditions}
         self.disabled = dict(image.disabled)
-        self.fired, self.notes = list(image.fired), list(image.notes)
+        self.fired = list(image.fired)
+        self.fired_on = list(image.fired_on) or [self.branch] * len(self.fired)
+        self.notes = list(image.notes)
         self.acts, self.failed = deque(image.acts, maxlen=ACTS_KEPT), dict(image.failed)
         self.naive = list(image.naive)
         self._running, self._predicted_once = image.running, image.predicted_once
         self._read, self._prompt_tokens = image.read, None
         self.score(image.scored)
+
+    def fired_here(self) -> list[tuple[int, int]]:
+        """`fired`, of the path that is stood on."""
+        pairs = zip(self.fired, self.fired_on, strict=True)
+        return [fired for fired, branch in pairs if self.on_path(branch, fired[0])]
 
     def note_failed(self, stopped: Stopped) -> None:
         """An error that nobody asked for ended the last command: it belongs to that one."""

@@ -150,6 +150,11 @@ class Paths(Rows):
             at = upto
         return at
 
+    def on_path(self, branch: int, step: int) -> bool:
+        """True when this step of this branch is one of the path that is stood on, its end too."""
+        low, high = self._laid_out(branch)
+        return low <= step < high + (branch == self.branch)
+
     def _laid_out(self, branch: int) -> tuple[int, int]:
         """Steps of `branch` that are on the path; an empty range when it is not part of it."""
         chain = self._chain(self.branch)

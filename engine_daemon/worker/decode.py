@@ -370,7 +370,7 @@ class DecodeSession:
         self.path.append(choice.id)
         self._key.append(choice.id)
         self._unread += 1
-        self.pending = None
+        self.pending = self._earlier = None
         self.ended = self._end_after(prediction.step, choice.id)
         piece, special = table.piece(choice.id), table.is_special(choice.id)
         append_ms = (time.monotonic_ns() - picked) / 1e6

@@ -97,6 +97,11 @@ class Seat:
         assert not isinstance(made, Append)
         return made
 
+    def look(self, cause: bytes | None) -> None:
+        """Tell the distribution at the end, where there is one to come."""
+        if self.session.ended is None:
+            self.opening, self.opening_cause = True, cause
+
     def reached(self) -> None:
         """A distribution came: from now on it is known whether conditions are asked at it."""
         self.ask_here = not self.known and (self.run is not None or self.runs)

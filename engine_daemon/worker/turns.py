@@ -207,6 +207,8 @@ class Turns:
         prediction = seat.session.resample(order.sampler, order.salt)
         if prediction is not None:
             self._telling.tell(seat, told.predicted(seat.session.branch, prediction, order.cause))
+        elif seat.run is None and not seat.opening:
+            seat.look(order.cause)  # on a branch that was switched to, nothing was looked at yet
 
     def _set_conditions(self, seat: Seat, order: SetConditions) -> None:
         """Another watch list shows at once where the session stands."""
@@ -267,6 +269,9 @@ class Turns:
         append = seat.append(run.forced)
         fired = seat.breakpoints.after_append(prediction, append)
         self._telling.disabled(seat)
+        # What is forced goes in whole: only its last token stops anything.
+        more = bool(run.then) and append.stop != "context"
+        fired = None if more else fired
         if run.forced is not None:
             seat.run = run.after_force()
         paused = run.goal != append.step + 1 and self._halt_comes(seat)
@@ -274,7 +279,7 @@ class Turns:
         stop = append.stop or seen
         self._telling.tell(seat, told.stepped(seat.session.branch, append, stop, run.cause))
         seat.stepped = seat.sent
-        if append.stop is not None:
+        if append.stop is not None and not more:
             self._telling.stop(seat, "condition" if fired else append.stop, run.cause, fired=fired)
         else:
             seat.fired = fired
@@ -330,7 +335,7 @@ class Turns:
     def _stop_here(self, seat: Seat) -> None:
         """Stand at the distribution that is there, if a condition or the goal says so."""
         run, prediction = seat.run, seat.session.pending
-        if run is None or prediction is None:
+        if run is None or prediction is None or run.forced is not None:
             return
         fired, seat.fired = seat.fired, None
         if fired is None and seat.ask_here:

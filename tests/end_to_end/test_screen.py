@@ -68,6 +68,8 @@ def test_another_path_from_a_recorded_step_and_back(place: Place) -> None:
         screen.press("[")
         screen.until("branch 0 (2 branches)")
         screen.until("step 4 pending")
+        screen.press("C")
+        screen.until("step 4 is computed again")
         screen.press("s")
         screen.until("step 5 pending")
         screen.press("q")

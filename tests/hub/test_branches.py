@@ -9,6 +9,7 @@ from engine_daemon.protocol import commands as cmd
 from engine_daemon.protocol import events as ev
 from engine_daemon.protocol.codec import unpack_event
 from engine_daemon.protocol.reads import AskPreview, AskReroll, AskToken, AskWhatIf
+from engine_daemon.protocol.synthetic import EOS_ID
 from engine_daemon.protocol.values import Sampler
 from engine_daemon.recording.columns import Columns
 from tests.daemons import Daemon, Watch, attached, running_daemon, watching
@@ -142,6 +143,74 @@ async def test_the_sampler_at_a_recorded_step(daemon: Daemon) -> None:
         await send(watch, cmd.Switch(branch=0))
         columns = await stands(watch, 0, 6)
         assert columns.sampler == Sampler()
+
+
+async def test_the_sampler_of_a_branch_that_was_switched_to(daemon: Daemon) -> None:
+    """Nothing was predicted there yet: the distribution comes under the new sampler."""
+    async with watching(daemon.paths, run_to=6) as watch:
+        await watch.standing(6)
+        await send(watch, cmd.Force(id=65, step=2))
+        await stands(watch, 1, 3)
+        await send(watch, cmd.Switch(branch=0))
+        await stands(watch, 0, 6)
+        head = len(watch.events)
+        await send(watch, cmd.SetSampler(sampler=SAMPLED))
+        await watch.until(lambda _: "Predicted" in kinds(watch, head))
+        pending = watch.columns.pending
+        assert pending is not None
+        expected = [row.logit / SAMPLED.temperature for row in pending.candidates.rows()]
+        shown = [row.final_logprob for row in pending.candidates.rows()]
+        assert shown[0] - shown[5] == pytest.approx(expected[0] - expected[5], abs=1e-4)
+
+
+async def test_a_branch_has_the_sampler_that_was_in_force_where_it_was_asked_for(
+    daemon: Daemon,
+) -> None:
+    """Its parent ended under another one; resampling draws, and forcing goes on drawing."""
+    async with watching(daemon.paths, run_to=6) as watch:
+        await watch.standing(6)
+        await send(watch, cmd.SetSampler(sampler=SAMPLED, step=4))
+        await stands(watch, 1, 4)
+        await send(watch, cmd.Resample(step=2))
+        columns = await stands(watch, 2, 3)
+        assert columns.sampler == SAMPLED
+        assert columns.how(2) == "sampled"
+        await send(watch, cmd.Force(id=65, step=1))
+        columns = await stands(watch, 3, 2)
+        assert columns.sampler == SAMPLED
+        await send(watch, cmd.Switch(branch=0))
+        assert (await stands(watch, 0, 6)).sampler == Sampler()
+        with pytest.raises(InspectError, match="greedy"):
+            await send(watch, cmd.Resample(step=2))
+
+
+async def test_a_forced_text_goes_in_whole_whatever_condition_is_true(daemon: Daemon) -> None:
+    async with watching(daemon.paths, run_to=2) as watch:
+        await watch.standing(2)
+        await send(watch, cmd.AddCondition(source="rank >= 1"))
+        await watch.until(lambda columns: bool(columns.conditions))
+        await send(watch, cmd.ForceText(ids=[65, 66, EOS_ID, 67]))
+        columns = await stands(watch, 0, 6)
+        assert list(columns.ids)[2:] == [65, 66, EOS_ID, 67]
+        assert columns.stop is not None
+        assert columns.stop.reason == "condition"
+        assert columns.fired_here() == [(5, 1)]
+
+
+async def test_a_condition_that_was_true_on_a_branch_is_marked_there_alone(daemon: Daemon) -> None:
+    async with watching(daemon.paths, run_to=6) as watch:
+        await watch.standing(6)
+        await send(watch, cmd.Force(id=65, step=2))
+        await stands(watch, 1, 3)
+        await send(watch, cmd.AddCondition(source="step >= 4"))
+        await watch.until(lambda columns: bool(columns.conditions))
+        await send(watch, cmd.RunTo(step=9))
+        await watch.until(lambda columns: bool(columns.fired))
+        here = watch.columns.fired_here()
+        assert len(here) == 1
+        assert Columns.of(watch.columns.image()).fired_here() == here
+        await send(watch, cmd.Switch(branch=0))
+        assert (await stands(watch, 0, 6)).fired_here() == []
 
 
 async def test_resampling_uses_a_salt_nobody_used(daemon: Daemon) -> None:

@@ -71,13 +71,24 @@ async def test_another_token_in_front_is_told_at_the_head_and_on_a_branch(tmp_pa
     with running_daemon(model, "hf") as daemon:
         async with watching(daemon.paths, b"w3 w7", run_to=4) as watch:
             await watch.standing(4)
+            await send(watch, cmd.Force(id=9, step=2))
+            await stands(watch, 1, 3)
+            await run_to(watch, 5)
+            made_again = [one for step in range(6) for one in predictions(watch, step)]
+            back = [one.restored for one in made_again if one.restored is not None]
+            assert back[0].method == "row"
+            assert all(one.diverged is None for one in back)
+            await send(watch, cmd.Switch(branch=0))
+            await stands(watch, 0, 4)
             session = watch.session
         async with again(daemon, session, "bf16") as watch:
             await run_to(watch, 5)
-            check_diverged(*predictions(watch, 4))
-            await send(watch, cmd.Force(id=9, step=2))
-            await stands(watch, 1, 3)
-            check_diverged(*predictions(watch, 2))
+            before, *_, made = predictions(watch, 4)
+            check_diverged(before, made)
+            await send(watch, cmd.Force(id=8, step=2))
+            await stands(watch, 2, 3)
+            before, *_, made = predictions(watch, 2)
+            check_diverged(before, made)
         async with again(daemon, session, "bf16") as watch:
             await run_to(watch, 4)
             before, made = predictions(watch, 3)[-2:]

@@ -60,3 +60,4 @@ IMAGE_SAMPLES: Final[dict[str, msgspec.Struct]] = {
     for sample in (_ROWS, _END, _BRANCH, _TREE, _KNOWN, i.Image(next=40, known=_KNOWN, tree=_TREE))
 }
 IMAGE_SAMPLES["KnownImage-2"] = _FAILED
+IMAGE_SAMPLES["KnownImage-3"] = i.KnownImage(fired=[(3, 1)], fired_on=[2], seq_engine=5)

@@ -30,7 +30,7 @@ class CachePane(Pane):
         if detail is None:
             return empty(SafeText(DASH), columns, rows, self.palette)
         cache, restored = detail.predicted.cache, detail.predicted.restored
-        gone = self.view.at_head and not self.view.resident
+        gone = self.view.at_head and not (self.view.resident and self._of_this_engine())
         if gone:  # what it held last is held by nobody
             restored = None
             cache = CacheReport(mode=cache.mode, limit_tokens=cache.limit_tokens)
@@ -62,6 +62,14 @@ class CachePane(Pane):
         lines.append(self._pair("mode", columns, mode))
         self.border_subtitle = f"{rows} of {len(lines)} · z shows all" if rows < len(lines) else ""
         return lines[:rows]
+
+    def _of_this_engine(self) -> bool:
+        """False on a branch that was last gone on with before the engine's last start."""
+        columns = self.view.columns
+        seq = columns.seq_pending
+        if seq is None:
+            seq = columns.seq_stepped[-1] if len(columns) else columns.next
+        return seq > columns.seq_engine
 
     def _pair(self, name: str | SafeText, columns: int, *values: SafeText) -> Line:
         """A name and the longest of its values that fits beside it."""

@@ -224,7 +224,7 @@ class CostPane(Pane):
         still pending cost nothing yet: it is drawn at the step before it."""
         store = self.view.columns
         found: list[tuple[float, float]] = []
-        for step, _ in store.fired[-_MOST_MARKS:]:
+        for step, _ in store.fired_here()[-_MOST_MARKS:]:
             at = min(step, len(store) - 1)
             spent = store.total_ms[at] if at > 0 else math.nan
             if 0 < spent < math.inf:

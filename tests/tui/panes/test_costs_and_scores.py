@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from engine_daemon.errors import InspectError
+from engine_daemon.protocol.codec import unpack_event
 from engine_daemon.protocol.commands import (
     CHUNK,
     At,
@@ -15,7 +16,13 @@ from engine_daemon.protocol.commands import (
     Pause,
     RunTo,
 )
-from engine_daemon.protocol.events import NaiveMeasured, Predicted, Prefilled, PromptScored
+from engine_daemon.protocol.events import (
+    EngineStarted,
+    NaiveMeasured,
+    Predicted,
+    Prefilled,
+    PromptScored,
+)
 from engine_daemon.protocol.packing import pack_floats, pack_ints
 from engine_daemon.protocol.state import WeightsCheck
 from engine_daemon.protocol.values import CacheKind, Leading, Restored
@@ -245,6 +252,18 @@ async def test_a_distribution_that_came_back_otherwise_says_who_led_before() -> 
             await pilot.press("z")
             (line,) = [line for line in rows(app, "cache") if line.startswith("diverged")]
             assert words in line
+
+
+async def test_what_an_earlier_start_of_the_engine_held_is_not_in_memory() -> None:
+    story = Story().predict().pick(5, b" a", 0.5).predict().stop()
+    started = next(e for e in map(unpack_event, story.log) if isinstance(e, EngineStarted))
+    story.add(msgspec.structs.replace(started, engine=2))
+    story.branch(0).stop()
+    async with screen(story) as (_, app, _source):
+        assert "not in memory" not in "".join(rows(app, "cache"))
+    story.switch(0)
+    async with screen(story) as (_, app, _source):
+        assert "not in memory" in "".join(rows(app, "cache"))
 
 
 async def test_the_usual_cache_fits_with_the_weights_among_its_rows() -> None:

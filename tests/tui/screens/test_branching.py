@@ -247,7 +247,7 @@ async def test_a_row_that_is_gone_is_computed_again_by_the_key_that_is_named(
         assert f"{action.keys[0]} computes them again" in said(app)
         await pilot.press(action.keys[0])
         await until(pilot, lambda: bool(source.sent))
-        assert source.sent == [(Recompute(step=step, branch=0), SESSION, None)]
+        assert source.sent == [(Recompute(step=step, branch=0), SESSION, At(branch=0, step=3))]
         await until(pilot, lambda: f"step {step} is computed again" in said(app))
 
 
