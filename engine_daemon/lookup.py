@@ -15,6 +15,10 @@ from engine_daemon.file_locks import holders
 from engine_daemon.outside import parse_json
 from engine_daemon.paths import Paths, kind_of, name_option, read_regular
 
+_SOCKET_BYTES: Final = 107
+_PIDS: Final = 2**31
+_LATEST: Final = 1e11
+"""No daemon was started later, in seconds since 1970 (the year 5138)."""
 _AGAIN: Final = "Move away what lies there: the daemon makes it again within seconds"
 
 
@@ -45,7 +49,7 @@ def read_connection(paths: Paths) -> dict[str, Any]:
         pass
     if not is_running(paths):
         raise no_daemon(paths.name)
-    if found is not None and _is_connection(found):
+    if found is not None and _is_connection(found, paths.name):
         return found
     other = kind_of(paths.connection) not in ("", "a file")
     restart = f"If this stays so: llm-inspect daemon restart{name_option(paths.name)}"
@@ -85,16 +89,28 @@ def endpoint_of(paths: Paths) -> str:
     return paths.endpoint
 
 
-def _is_connection(found: object) -> bool:
-    """It has what a connection file holds."""
+def _is_connection(found: object, name: str) -> bool:
+    """It has what the connection file of the daemon called so holds."""
     kinds: dict[str, type | tuple[type, ...]]
     kinds = {"viewers": str, "name": str, "version": str, "pid": int, "started": (int, float)}
     return (
         isinstance(found, dict)
         and all(isinstance(found.get(key), kind) for key, kind in kinds.items())
-        and found["viewers"].startswith("ipc://")
-        and found["pid"] > 1
+        and _is_address(found["viewers"])
+        and found["name"] == name
+        and found["version"].isprintable()
+        and 1 < found["pid"] < _PIDS
+        and 0 <= found["started"] < _LATEST
     )
+
+
+def _is_address(viewers: str) -> bool:
+    """A path of the kernel's: neither longer than a socket's name may be, nor with NUL in it."""
+    try:
+        path = os.fsencode(viewers.removeprefix("ipc://"))
+    except ValueError:
+        return False
+    return viewers.startswith("ipc://") and b"\0" not in path and len(path) <= _SOCKET_BYTES
 
 
 def owner(paths: Paths) -> int | None:

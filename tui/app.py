@@ -27,6 +27,7 @@ from engine_daemon.protocol.state import State
 from engine_daemon.protocol.values import PromptSpec
 from tui.commands import ActionProvider
 from tui.screens.main import MainScreen
+from tui.screens.settled import Palette
 from tui.source import OpenSource
 from tui.standstill import PERIOD_S, Standstill, drop_unread
 from tui.terminal import CHECK_S, EXIT_CODE, GRACE_S, ensure_size, hung_up, on_waking, resize_in
@@ -121,7 +122,17 @@ class InspectApp(App[InspectError]):
             self.set_interval(CHECK_S, self._leave_a_dead_terminal)
             self.set_interval(PERIOD_S, self._look_whether_it_stood)
             on_waking(self._driver, self._woke)
-            resize_in(asyncio.get_running_loop())
+            self._hear_resizes()
+            self.app_resume_signal.subscribe(self, self._hear_resizes)
+
+    def _hear_resizes(self, _app: object = None) -> None:
+        """Also after every suspension: then the driver has put its own handler back."""
+        resize_in(asyncio.get_running_loop())
+
+    def action_command_palette(self) -> None:
+        """The palette of commands."""
+        if not isinstance(self.screen, Palette):
+            self.push_screen(Palette(id="--command-palette"))
 
     def _woke(self) -> None:
         """Stopped from outside, and let go on: the terminal may show something else by now."""

@@ -72,8 +72,8 @@ def resize_in(loop: asyncio.AbstractEventLoop) -> None:
     the newer size and the outer one tells its older size last, which then stays on screen.
     """
     driver = signal.getsignal(signal.SIGWINCH)
-    if not callable(driver):
-        return
+    if not callable(driver) or driver.__module__.startswith("asyncio."):
+        return  # none, or the loop's already
     tell = partial(driver, signal.SIGWINCH, None)
     again: asyncio.TimerHandle | None = None
 

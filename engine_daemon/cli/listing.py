@@ -81,7 +81,8 @@ def _running() -> Iterator[tuple[Paths, Connection]]:
         try:
             name = str(parse_json(read_regular(folder / "conn.json"))["name"])
             paths = config.paths(name)
-            yield paths, read_connection(paths)
+            if paths.runtime.name == folder.name:  # else a copy of another one's
+                yield paths, read_connection(paths)
         except (OSError, ValueError, KeyError, TypeError, InspectError):
             continue
 

@@ -12,12 +12,13 @@ from textual.widget import Widget
 
 from tui.panes import PANES
 from tui.panes.base import Pane
+from tui.screens.settled import Settled
 
 _BEHIND: Final = ("tokens", "cost", "cache")
 """Panes that share one place on small terminals."""
 
 
-class Arranging(Screen[None]):
+class Arranging(Settled, Screen[None]):
     """What the main screen does with its panes."""
 
     _front = _BEHIND[0]
@@ -45,7 +46,7 @@ class Arranging(Screen[None]):
         parts = [part for title in titles for part in ((" │ ", "dim"), title)]
         pane.border_title = Content.assemble(*parts[1:])
 
-    def on_resize(self) -> None:
+    def on_resize(self, _event: events.Resize) -> None:
         """Titles and focus go with the layout."""
         self.call_after_refresh(self._laid_out)
 

@@ -8,12 +8,14 @@ from typing import Final, TypeVar
 from textual.await_complete import AwaitComplete
 from textual.screen import ModalScreen
 
+from tui.screens.settled import Settled
+
 Given = TypeVar("Given")
 _ASIDE: Final = 1000
 """More than a terminal is wide: of two rows the nearer one counts, whatever its columns."""
 
 
-class Dialog(ModalScreen[Given]):
+class Dialog(Settled, ModalScreen[Given]):
     """A dialog that is answered once. Tiny: it has the whole terminal; narrow: no room for hints
     beside fields; middle: for short ones only."""
 

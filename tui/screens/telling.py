@@ -9,6 +9,7 @@ from textual.screen import Screen
 
 from engine_daemon.errors import InspectError
 from tui.screens.keys import KeysBar
+from tui.screens.settled import Settled
 from tui.text import SafeText, show_text
 
 _CALM_S: Final = 5.0
@@ -16,7 +17,7 @@ _REFUSED_S: Final = 12.0
 """What was said goes with the next key, or after this."""
 
 
-class Telling(Screen[None]):
+class Telling(Settled, Screen[None]):
     """A screen whose last line also says things."""
 
     def say(self, error: InspectError | str, *, calm: bool = False) -> None:
