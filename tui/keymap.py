@@ -201,6 +201,9 @@ ACTIONS: Final[tuple[Action, ...]] = (
 )
 """The table. Other screens and panes have their own scope; a key is used once in a scope."""
 
+PANE_SCOPES: Final[tuple[Scope, ...]] = ("sequence", "next", "tokens", "cost")
+"""Those of the main screen's panes."""
+
 _DISPLAY: Final = {
     "question_mark": "?",
     "apostrophe": "'",
@@ -229,6 +232,16 @@ def key_name(key: str) -> str:
 def in_scope(scope: Scope) -> list[Action]:
     """The actions of one scope, in the table's order."""
     return [action for action in ACTIONS if action.scope == scope]
+
+
+def lone(key: str) -> Action | None:
+    """The action of this key where one single pane has it: it may work wherever the focus is."""
+    found = [action for scope in PANE_SCOPES for action in in_scope(scope) if key in action.keys]
+    return found[0] if len(found) == 1 and not _is_everywhere(key) else None
+
+
+def _is_everywhere(key: str) -> bool:
+    return any(key in action.keys for action in in_scope("main"))
 
 
 def bindings(scope: Scope) -> list[BindingType]:

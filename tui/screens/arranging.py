@@ -7,18 +7,18 @@ from typing import Final
 
 from textual import events
 from textual.content import Content
-from textual.screen import Screen
 from textual.widget import Widget
 
+from tui.keymap import Scope, in_scope, key_name
 from tui.panes import PANES
 from tui.panes.base import Pane
-from tui.screens.settled import Settled
+from tui.screens.telling import Telling
 
 _BEHIND: Final = ("tokens", "cost", "cache")
 """Panes that share one place on small terminals."""
 
 
-class Arranging(Settled, Screen[None]):
+class Arranging(Telling):
     """What the main screen does with its panes."""
 
     _front = _BEHIND[0]
@@ -81,6 +81,18 @@ class Arranging(Settled, Screen[None]):
         if name in _BEHIND:
             self._bring_forward(name)
         self.query_one(f"#{name}").focus()
+
+    def action_in_pane(self, scope: Scope, name: str) -> None:
+        """What one pane does, wherever the focus is; of one that is not seen, where it is."""
+        self._set_count("")
+        panes = [pane for pane in self.query(Pane) if scope == pane.SCOPE]
+        seen = next((pane for pane in panes if pane.is_on_screen), None)
+        if seen is not None:
+            self.call_later(seen.run_action, name)
+            return
+        key = next(key_name(one.keys[0]) for one in in_scope(scope) if one.name == name)
+        way = "tab goes there" if self.maximized is None else "z shows all panes"
+        self.say(f"{key} belongs to {panes[0].TITLE}: {way}", calm=True)
 
     def action_zoom(self) -> None:
         """The focused pane alone, or all again."""

@@ -40,7 +40,7 @@ _MARKS = (
     (f"{MARK} no cache", "a forward without cache, measured; between two of them derived"),
     (
         f"{PAUSED} after a pause",
-        "a step right after a pause; slower for that alone, so kept apart",
+        "a step right after a pause; its time may differ for that alone, so it is kept apart",
     ),
     (
         f"{ABOVE} far off",

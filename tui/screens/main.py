@@ -14,7 +14,7 @@ from engine_daemon.errors import InspectError
 from engine_daemon.protocol.commands import Open
 from tui.control import Control
 from tui.feed import Feed
-from tui.keymap import Scope, bindings
+from tui.keymap import Scope, bindings, lone
 from tui.openings import Openings
 from tui.panes import PANES
 from tui.panes.base import Pane
@@ -140,6 +140,10 @@ class MainScreen(BranchActions, BreakpointKeys, Measuring, People, Arranging):
         """Digits before an action are its count. The application hands over what no pane took, in
         the order of the keys: an action before may have opened a dialog, whose digits these are."""
         if self.heard_key(event):
+            return
+        if (action := lone(event.key)) is not None:
+            event.stop()
+            self.action_in_pane(action.scope, action.name)
             return
         char = event.character
         if char is not None and char in "0123456789" and (self._count or char != "0"):
