@@ -203,6 +203,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
 
 PANE_SCOPES: Final[tuple[Scope, ...]] = ("sequence", "next", "tokens", "cost")
 """Those of the main screen's panes."""
+_WHOLE_SCREEN: Final[tuple[Scope, ...]] = ("main", "replay")
 
 _DISPLAY: Final = {
     "question_mark": "?",
@@ -241,7 +242,7 @@ def lone(key: str) -> Action | None:
 
 
 def _is_everywhere(key: str) -> bool:
-    return any(key in action.keys for action in in_scope("main"))
+    return any(key in one.keys for scope in _WHOLE_SCREEN for one in in_scope(scope))
 
 
 def bindings(scope: Scope) -> list[BindingType]:

@@ -298,32 +298,35 @@ class CostPane(Pane):
         if slope is None or error is None or constant is None:
             return []
         if not fit.grows:
-            parts = f"constant {millis(fit.mean)}, no growth to be told"
-            longest = f"{parts} from the scatter"
+            parts = f"constant {millis(fit.mean)}"
+            longest = f"{parts}, the scatter hides any growth"
         else:
             digits = 2 if error <= 0 else min(max(1 - math.floor(math.log10(error * 1000)), 0), 2)
             parts = f"growing {slope * 1000:+.{digits}f} ± {error * 1000:.{digits}f} µs a token"
             longest = parts
             if constant >= _LEAST_CONSTANT * fit.least:  # a smaller one was seen in no step
                 longest = f"constant {millis(constant)}, {parts}"
-        without, cached = f", no {ABOVE}" if self._far_seen else "", self._against_no_cache()
+        without = f", no {ABOVE}" if self._far_seen else ""
         over = (f" (fit over {fit.seen} steps{without})", f" ({fit.seen} steps{without})", "")
         rest = [f"{words}{end}" for words in (longest, parts) for end in over]
-        for words in (f"derived: {cached}{words}" for words in rest):
+        cached, shortest = self._against_no_cache()
+        heads = [f"{one}, " if one else "" for one in (cached, shortest)]
+        forms = [heads[0] + one for one in rest] + [heads[1] + one for one in (longest, parts)]
+        for words in (f"derived: {one}" for one in (*forms, *rest)):
             if width(words) <= columns:
                 return [Segment(words, self.palette.accent)]
         return []
 
-    def _against_no_cache(self) -> str:
+    def _against_no_cache(self) -> tuple[str, str]:
         """How many times as long as a cached step the longest forward without cache took: of the
-        lengths that were measured, among those of the steps."""
+        lengths that were measured, among those of the steps. With that length, and without."""
         fit, store = self._fit, self.view.columns
         if store.limits is not None and store.limits.cache_mode == "none":
-            return ""
+            return "", ""
         first, last = fit.reach
         among = [point for point in self._points if first <= point[0] <= last + 1]
         if not among:
-            return ""
+            return "", ""
         length = among[-1][0]
         spent = [ms for at, ms in among if at == length]
         slope, constant = fit.slope, fit.constant
@@ -331,8 +334,9 @@ class CostPane(Pane):
         if fit.grows and slope is not None and constant is not None:
             step = constant + slope * length
         if step <= 0:
-            return ""
-        return f"without cache {sum(spent) / len(spent) / step:.1f}x at {length:.0f} tokens, "
+            return "", ""
+        factor = f"without cache {sum(spent) / len(spent) / step:.1f}x"
+        return f"{factor} (measured at {length:.0f} tokens)", factor
 
     def _coloured(self, line: str) -> Line:
         """Points in the plot's colour, axes quiet."""

@@ -13,6 +13,7 @@ from textual import events
 from textual.message import Message
 
 from engine_daemon.protocol.events import Stepped
+from engine_daemon.protocol.packing import unpack_ints
 from engine_daemon.protocol.values import CandidateRow
 from engine_daemon.recording.rows import exp
 from tui.keymap import Scope, bindings
@@ -66,7 +67,7 @@ class NextTokenPane(Pane):
         self._frame(self._where(top), columns)
         lines: list[Line] = [self._figures(detail, columns), self._heading(columns)]
         for number, row in enumerate(shown, self._first):
-            lines.append(self._row(detail, number, row, self._final(shown, number), columns))
+            lines.append(self._row(detail, number, row, self._final(row), columns))
         lines += [chosen_row] if chosen_row else []
         if spare > 2:
             lines.append(self._rest(detail, columns))
@@ -209,17 +210,14 @@ class NextTokenPane(Pane):
             case "logit":
                 return SafeText(f"{row.logit:.3f}")
 
-    def _final(self, shown: Sequence[CandidateRow], number: int) -> SafeText:
-        """What the pick used; 0 for a candidate that was dropped, and once, by what."""
-        place = number - self._first
-        row = shown[place]
+    def _final(self, row: CandidateRow) -> SafeText:
+        """What the pick used; 0 for a candidate that was dropped, and by what."""
         overlay = self.view.shown_overlay
         if overlay is not None:
             return overlay.cells.get(row.id, SafeText(DASH))
         word = filter_words(row.dropped_by)
         if row.final_logprob == -math.inf and word is not None:
-            again = place > 0 and shown[place - 1].dropped_by is row.dropped_by
-            return SafeText("0" if again else f"0 {word}")
+            return SafeText(f"0 {word}")
         return percent(math.exp(min(row.final_logprob, 0.0)))
 
     def _pinned(self, detail: Detail, top: Top, columns: int) -> Line | None:
@@ -262,13 +260,14 @@ class NextTokenPane(Pane):
         """The mass outside the candidates."""
         piece, room = self._sizes(columns)
         prob = detail.predicted.tail_prob
-        name = SafeText("everything else")
-        if width(name) > piece:
-            name = SafeText("the rest" if piece >= 8 else "rest")
+        name = SafeText("the rest" if piece >= 8 else "rest")
+        overlay, last = self.view.shown_overlay, "ties cut" if detail.predicted.ties_cut else ""
+        if overlay is not None and overlay.draws:
+            last = overlay.rest(unpack_ints("I", detail.predicted.candidates.ids))
         line = [
             Segment(f"   … {fit(name, piece)}", self.palette.muted),
             Segment(fit(percent(prob), 8, right=True), self.palette.muted),
-            Segment(f"{'ties cut' if detail.predicted.ties_cut else '':>9}", self.palette.muted),
+            Segment(f"{last:>9}", self.palette.muted),
         ]
         if room > 2:
             line.append(Segment(" " + bar(prob, room - 1), self.palette.muted))

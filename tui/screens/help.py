@@ -22,7 +22,7 @@ _MARKS = (
     ("raw p", "the model's own probability; all of them add up to 100 %"),
     (
         "final",
-        "what the pick used, after the sampler; 0 = dropped, by the filter named above",
+        "what the pick used, after the sampler; 0 = dropped, by the filter beside it",
     ),
     ("<0.1 %", "more than nothing, less than 0.05 %"),
     ("ties cut", "the last candidate listed equals the first one left out"),

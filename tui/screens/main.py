@@ -143,7 +143,8 @@ class MainScreen(BranchActions, BreakpointKeys, Measuring, People, Arranging):
             return
         if (action := lone(event.key)) is not None:
             event.stop()
-            self.action_in_pane(action.scope, action.name)
+            if action.scope != getattr(self.focused, "SCOPE", None):  # that one heard it itself
+                self.action_in_pane(action.scope, action.name)
             return
         char = event.character
         if char is not None and char in "0123456789" and (self._count or char != "0"):

@@ -9,6 +9,7 @@ from tests.tui.pilot import rows, screen, until
 from tests.tui.story import Story
 from tui.app import InspectApp
 from tui.panes.base import Pane
+from tui.panes.cost import CostPane
 
 
 def running() -> Story:
@@ -121,7 +122,7 @@ def timed(times: list[float]) -> Story:
 async def test_a_pace_that_changed_is_not_said_to_be_growth() -> None:
     async with screen(timed([45.0] * 17 + [90.0] * 17)) as (_, app, _source):
         text = "\n".join(rows(app, "cost"))
-        assert "no growth to be told from the scatter" in text
+        assert "ms, the scatter hides any growth" in text
         assert "growing" not in text
 
 
@@ -167,8 +168,25 @@ async def test_a_forward_without_cache_is_compared_with_the_cached_step(slope: f
     async with screen(story) as (_, app, _source):
         line = next(line for line in rows(app, "cost") if "derived:" in line)
         factor = 160 / (10 + slope * 40)
-        assert f"derived: without cache {factor:.1f}x at 48 tokens, " in line
-        assert ("growing +250" if slope else "constant 10.0 ms, no growth") in line
+        assert f"derived: without cache {factor:.1f}x (measured at 48 tokens), " in line
+        assert ("growing +250" if slope else "constant 10.0 ms") in line
+
+
+@pytest.mark.parametrize("columns", range(30, 110, 5))
+async def test_what_is_derived_is_told_in_whole_entries(columns: int) -> None:
+    story = timed([43.7] * 40)
+    story.add(NaiveMeasured(t_ns=1, wall_ns=1, length=40, ms=200.0, left=0))
+    async with screen(story) as (_, app, _source):
+        pane = app.main.query_one(CostPane)
+        drawn = ["".join(part.text for part in line) for line in pane.draw(columns, 12)]
+        told = [line for line in drawn if line.startswith("derived:")]
+        assert told or columns < 35
+        for line in told:
+            assert len(line) <= columns
+            ends = ("constant 43.7 ms", "the scatter hides any growth", "steps)")
+            assert line.rstrip().endswith(ends)
+            if columns >= 75:
+                assert "without cache 4.6x (measured at 40 tokens), constant 43.7 ms" in line
 
 
 async def test_lengths_that_no_step_had_are_not_compared() -> None:

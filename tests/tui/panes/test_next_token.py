@@ -12,13 +12,20 @@ from tests.tui.pilot import rows, screen
 from tests.tui.story import FIRST, Story, paused
 
 
-async def test_what_was_dropped_is_named_once() -> None:
+async def test_what_was_dropped_is_named_on_each_row() -> None:
     async with screen() as (_, app, _source):
         shown = rows(app, "next-token")[2:22]
         assert "100.0 %" in shown[0]
-        assert sum("0 greedy" in row for row in shown) == 1
-        assert "0 greedy" in shown[1]
+        listed = [row for row in shown if row[1:4].strip().isdigit()]
+        assert len(listed) > 10
+        assert all(" 0 greedy" in row for row in listed[1:])
         assert "0.0 %" not in "\n".join(row for row in shown).replace("100.0 %", "")
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (260, 50)])
+async def test_what_is_not_listed_has_one_name(size: tuple[int, int]) -> None:
+    async with screen(size=size) as (_, app, _source):
+        assert "… the rest" in "\n".join(rows(app, "next-token"))
 
 
 async def test_a_tall_terminal_says_how_to_see_more_candidates() -> None:

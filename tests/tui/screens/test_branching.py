@@ -19,7 +19,7 @@ from engine_daemon.protocol.reads import AskReroll, AskWhatIf
 from engine_daemon.protocol.values import StepFigures, TokenFigure
 from tests.tui.pilot import rows, said, screen, until
 from tests.tui.source import FakeSource
-from tests.tui.story import SESSION, candidates, paused
+from tests.tui.story import FIRST, SESSION, candidates, paused
 from tui.keymap import in_scope
 from tui.screens.branches import Beside, BranchesScreen
 from tui.screens.force_text import ForceTextScreen
@@ -201,7 +201,23 @@ async def test_re_rolls_are_counted() -> None:
         shown = rows(app, "next-token")
         assert "of 50" in shown[1]
         assert any("bern" in row and " 31" in row for row in shown)
-        assert "expected bern 30, be 20" in shown[-1]
+        assert "bern 31 (expected 30), be 19 (20) · esc back" in shown[-1]
+
+
+async def test_draws_on_tokens_that_are_not_listed_are_counted() -> None:
+    source = FakeSource(paused())
+    source.answer = Answer(
+        tokens=[
+            figure(FIRST[0][0], FIRST[0][1], 0.05, 2),
+            *(figure(90_000 + k, b" far", 1e-5, 2) for k in range(19)),
+        ]
+    )
+    async with screen(source=source) as (pilot, app, _):
+        await pilot.press("g", "4", "0", "R")
+        await until(pilot, lambda: app.view.shown_overlay is not None)
+        rest = next(row for row in rows(app, "next-token") if "the rest" in row)
+        assert " 38 " in rest
+        assert "␣Ku 2 (expected 2.0), ␣far 2 (<0.1) · esc back" in rows(app, "next-token")[-1]
 
 
 @pytest.mark.parametrize(
@@ -209,10 +225,11 @@ async def test_re_rolls_are_counted() -> None:
     [
         (
             (260, 50),
-            "1000 draws, came (expected): ␣on 344 (351), ␣at 322 (310), ␣abcdefghij… 1 (2)",
+            "1000 draws, came (expected): ␣on 344 (351), ␣at 322 (310), ␣abcdefghij… 1 (2.0)",
         ),
-        ((120, 40), "expected ␣on 351, ␣at 310 · esc back"),
-        ((80, 24), "expected ␣on 351, ␣at 310 · esc back"),
+        ((160, 40), "␣on 344 (expected 351), ␣at 322 (310) · esc back"),
+        ((120, 40), "␣on 344 (expected 351) · esc back"),
+        ((80, 24), "␣on 344 (expected 351) · esc back"),
     ],
 )
 async def test_what_was_expected_of_the_draws_is_told_in_whole_entries(
