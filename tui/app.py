@@ -75,6 +75,7 @@ class InspectApp(App[InspectError]):
         self._wanted = session
         self._standstill = Standstill(lambda: drop_unread(terminal()))
         self.view = View()
+        self.view.opening = open_command is not None or session is not None
         self.main = self.make_main(observe=observe)
         for one in read_themes(config).values():
             self.register_theme(one)
@@ -193,6 +194,8 @@ class InspectApp(App[InspectError]):
     @work(group="begin", exit_on_error=False)
     async def _begin(self, state: State) -> None:
         await self.begin(state)
+        self.view.opening = False
+        self.main.paint()
 
     async def begin(self, state: State) -> None:
         """What is to be on screen first."""

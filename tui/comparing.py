@@ -55,6 +55,17 @@ class Difference:
         """False: one is the beginning of the other."""
         return self.shared[0].steps > 0
 
+    def texts(self) -> list[SafeText]:
+        """What is read beside each other: the steps that both have, as the figures are of them, and
+        a sign where one goes on; all of it where one is the beginning of the other."""
+        wholes = (self.first, self.second)
+        if not self.differ:
+            return [one.text for one in wholes]
+        return [
+            SafeText(f"{one.text} …") if one.steps < whole.steps else one.text
+            for one, whole in zip(self.shared, wholes, strict=True)
+        ]
+
 
 def own(columns: Columns, branch: int) -> Stretch:
     """What a branch says from where it leaves its parent."""

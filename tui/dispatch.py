@@ -173,8 +173,10 @@ def _or_gone(show: Callable[[], int]) -> Callable[[], int]:
 
 def _replay(parsed: "Parsed") -> int:
     """The screen on a recording: no daemon, no engine."""
-    _check_terminal()
-    from engine_daemon.cli.recordings import open_recording
+    from engine_daemon.cli.recordings import find_recording, open_recording
+
+    if find_recording(parsed.arguments[0], parsed.given).exists():  # else that is said
+        _check_terminal()
     from engine_daemon.cli.target import target_of
     from engine_daemon.recording.columns import Columns
 

@@ -52,6 +52,7 @@ class View:
             `removed_by`: who removed its recording (empty: somebody), until that is said.
         observing: this viewer only watches.
         behind: how far this is behind the session.
+        opening: a session was asked for and is not there yet.
         overlay: what was read of a step, shown beside its candidates.
         replay: set where a recording is shown, not a session of a daemon.
         wanted: events to ask for, of the step that was last looked at in vain.
@@ -70,7 +71,7 @@ class View:
         self.holds: Callable[[str | None], bool] = lambda session: False
         self.taken_by: list[str] = []
         self.removed_by: list[str] = []
-        self.observing = False
+        self.observing = self.opening = False
         self.overlay: Overlay | None = None
         self.replay: Replay | None = None
         self.behind = Behind()

@@ -57,7 +57,7 @@ COMMANDS: Final = {
     "close": Command("SESSION", "end a session; its recording stays", _COMMANDS, 1, 1),
     "step": Command("SESSION [N]", "go on by N steps (1)", _COMMANDS, 1, 2),
     "force": Command(
-        "SESSION (--id ID | --text TEXT)", "append this token", _COMMANDS | Group.FORCE, 1, 1
+        "SESSION (--id ID | --text TEXT)", "append these tokens", _COMMANDS | Group.FORCE, 1, 1
     ),
     "sessions list": Command("", "open sessions and recordings", Group.NAME | Group.JSON),
     "sessions show": Command("SESSION", "all of one", Group.NAME | Group.JSON, 1, 1),

@@ -61,7 +61,9 @@ def _one(paths: Paths) -> Iterator[Row]:
         yield fail(area, error.message, error.hint or restart)
         return
     engine = state.engine
-    says = f"pid {connection['pid']}, engine {engine.word}, {len(state.sessions)} sessions"
+    many = len(state.sessions)
+    sessions = f"{many} session{'' if many == 1 else 's'}"
+    says = f"pid {connection['pid']}, engine {engine.word}, {sessions}"
     if connection["version"] != __version__:
         version = connection["version"]
         yield warn(area, f"{says}: it is {version}, this is {__version__}", restart)

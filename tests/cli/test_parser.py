@@ -130,6 +130,12 @@ def test_help_of_force_shows_its_choice() -> None:
     assert "force SESSION (--id ID | --text TEXT)" in help_text("")
 
 
+def test_help_of_force_says_that_a_text_may_be_several_tokens() -> None:
+    shown = help_text("force")
+    assert "Append these tokens." in shown
+    assert "a text; its tokens are appended one after the other" in shown
+
+
 def test_help_and_version_win_over_everything_else() -> None:
     assert parse(["run", "--help"]).given.help
     assert parse(["daemon", "-h"]).given.help

@@ -67,7 +67,9 @@ def test_nothing_is_wrong(place: Place) -> None:
     areas = {row["area"] for row in rows}
     assert areas >= {"python", "packages", "ssh", "config", "runtime", "state", "cache"}
     assert areas >= {"daemon default", "terminal", "TERM", "colours", "characters", "open files"}
-    assert "engine ready" in found(rows, "daemon default", "ok", "pid")["says"]
+    assert found(rows, "daemon default", "ok", "pid")["says"].endswith("engine ready, 0 sessions")
+    place.run("run", *SCRIPTED, "--keep", "--steps", "0", "Hello")
+    assert found(look(place, 0), "daemon default", "ok", "pid")["says"].endswith(", 1 session")
     found(rows, "packages", "ok", "textual 8.2.8")
 
 

@@ -69,6 +69,7 @@ def test_what_is_missing_is_named_after_leaving(place: Place) -> None:
 def test_it_needs_a_terminal(place: Place) -> None:
     samples(place.cwd)
     assert "needs a terminal" in place.run("replay", "whole.lir", code=2).err
+    assert "there is no file nofile.lir" in place.run("replay", "nofile.lir", code=2).err
 
 
 @pytest.mark.fault("S8")

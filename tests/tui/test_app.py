@@ -8,11 +8,11 @@ import pytest
 from textual.widgets import OptionList
 
 from engine_daemon.errors import Exit, InspectError
-from engine_daemon.protocol.commands import Open
+from engine_daemon.protocol.commands import AnyCommand, At, Open, Reply
 from engine_daemon.protocol.values import PromptSpec
-from tests.tui.pilot import said, until
+from tests.tui.pilot import rows, said, until
 from tests.tui.source import FakeSource
-from tests.tui.story import paused
+from tests.tui.story import SESSION, paused
 from tui.app import InspectApp
 from tui.screens.sessions import SessionsScreen
 
@@ -24,6 +24,44 @@ async def test_a_prompt_opens_a_session_at_once() -> None:
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: len(app.view.columns) == 3)
         assert source.sent[0][0] == command
+
+
+async def test_while_a_session_is_opened_that_is_what_is_said() -> None:
+    class Slow(FakeSource):
+        answered = asyncio.Event()
+
+        async def command(
+            self, do: AnyCommand, session: str | None = None, at: At | None = None
+        ) -> Reply:
+            await self.answered.wait()
+            return await super().command(do, session, at)
+
+    source = Slow(paused())
+    app = InspectApp(lambda: source, open_command=Open(prompt=PromptSpec(text=b"Hello")))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: app.main.control is not None)
+        shown = "\n".join(rows(app, "sequence"))
+        assert "Opening …" in shown
+        assert "No session yet" not in shown
+        source.answered.set()
+        await until(pilot, lambda: len(app.view.columns) == 3)
+        assert not app.view.opening
+
+
+async def test_a_session_that_is_looked_for_is_being_opened() -> None:
+    class Slow(FakeSource):
+        attached = asyncio.Event()
+
+        async def __aenter__(self) -> "Slow":
+            await self.attached.wait()
+            return self
+
+    source = Slow(paused())
+    app = InspectApp(lambda: source, session=SESSION)
+    async with app.run_test(size=(80, 24)) as pilot:
+        assert "Opening …" in "\n".join(rows(app, "sequence"))
+        source.attached.set()
+        await until(pilot, lambda: len(app.view.columns) == 3)
 
 
 async def test_a_daemon_that_is_not_there_ends_it_with_its_error() -> None:

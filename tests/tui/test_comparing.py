@@ -72,3 +72,20 @@ def test_lines_are_broken_between_words_and_long_ones_in_parts() -> None:
     assert tail(SafeText("one two"), 5) == "… two"
     assert tail(SafeText("一二三"), 4) == "…三"
     assert tail(SafeText("one"), 5) == "one"
+
+
+def test_what_is_read_beside_each_other_is_what_the_figures_are_of() -> None:
+    """Branch 1 has one step after the difference, branch 0 three."""
+    story = Story().tokens((b" a", 0.5), (b" b", 0.25), (b" c", 0.8), (b" d", 0.9))
+    story.branch(1).pick(70, b" x", 0.1, how="forced").predict()
+    columns = columns_of(story)
+    found = difference(columns, 0, 1)
+    assert found.texts() == [" b …", " x"]
+    assert [one.steps for one in found.shared] == [1, 1]
+    assert difference(columns, 1, 0).texts() == [" x", " b …"]
+
+
+def test_of_a_beginning_all_that_follows_is_read() -> None:
+    story = Story().tokens((b" a", 0.5), (b" b", 0.25)).predict()
+    story.branch(1)
+    assert difference(columns_of(story), 0, 1).texts() == [" b", ""]

@@ -98,6 +98,8 @@ class SequencePane(Pane):
             rejected = view.columns.rejected
             lines = [show_text(rejected.message), show_text(rejected.hint)]
             return [[Segment(line, self.palette.error)] for line in lines]
+        if view.session is None and view.opening:
+            return empty(SafeText("Opening …"), columns, rows, self.palette)
         if view.session is None:
             return block(_NO_SESSION, columns, rows, self.palette)
         return empty(SafeText("Reading the prompt …"), columns, rows, self.palette)

@@ -134,7 +134,7 @@ class Beside(Widget):
             SafeText(f"branch {name}:  {words}")
             for name, words in zip(names, found.tokens, strict=True)
         ]
-        texts = [wrap(one.text, cells, rows - 3) for one in (found.first, found.second)]
+        texts = [wrap(one, cells, rows - 3) for one in found.texts()]
         deep = max(map(len, texts))
         texts = [[*one, *[SafeText("")] * (deep - len(one))] for one in texts]
         both = zip(*texts, strict=True)

@@ -310,7 +310,12 @@ class MainScreen(BranchActions, BreakpointKeys, Measuring, People, Arranging):
     async def open(self, command: Open) -> None:
         """Open a session and show it."""
         if self.control is not None and self.feed is not None:
-            session = await self.control.open(command)
+            self.view.opening = True
+            self.paint()
+            try:
+                session = await self.control.open(command)
+            finally:
+                self.view.opening = False
             self.openings.remember(session, command)
             self.feed.follow(session)
 

@@ -33,19 +33,24 @@ def replay_state(view: View, palette: Palette) -> Line:
     return line
 
 
-def replay_right(view: View, palette: Palette, elapsed: Elapsed) -> Line:
-    """`a.lir · 1.2 of 3.4 s · 18.3 tok/s`."""
+def replay_right(
+    view: View, palette: Palette, elapsed: Elapsed, rate: str, *, name: bool, times: bool
+) -> Line:
+    """`a.lir · 1.2 of 3.4 s · 18.3 tok/s`, as much of it as is wanted."""
     replay, columns = view.replay, view.columns
     assert replay is not None
     now = elapsed.at(columns, view.at)
     whole = elapsed.at(columns, len(columns) - 1)
-    speed = view.speed()
-    rate = "– tok/s" if speed is None else f"{speed:.1f} tok/s"
-    name = clip(show_text(replay.name), _NAME)
-    return [
-        Segment(f"{name} · {_seconds(now, whole)} · ", palette.muted),
-        Segment(f"{rate} ", palette.title),
+    parts = [
+        clip(show_text(replay.name), _NAME) if name else "",
+        _seconds(now, whole) if times else "",
     ]
+    words = " · ".join(filter(None, parts))
+    told = [Segment(words, palette.muted)] if words else []
+    if rate:
+        told += [Segment(" · ", palette.muted)] if words else []
+        told.append(Segment(rate, palette.title))
+    return [*told, Segment(" ", palette.base)]
 
 
 def _times(speed: float) -> str:

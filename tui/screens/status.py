@@ -4,7 +4,8 @@ Knows the view; nothing of panes beside their base.
 """
 
 from collections.abc import Sequence
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final
 
 from rich.segment import Segment
 
@@ -23,8 +24,6 @@ _LONGEST_WHY = 40
 _LONGEST_WHO = 20
 _LONGEST_NAME, _CUT_NAME, _SHORTEST_NAME = 32, 16, 8
 """Cells of the model's name: it is cut before anybody else's part goes."""
-_LEASE, _PEOPLE, _ALL = 1, 2, 3
-"""How much of the right side is shown: the lease, the viewers too, the speed too."""
 _LEAST_LEASE = 9
 """Cells from which on a cut lease is worth showing."""
 _WORDS = {
@@ -38,6 +37,36 @@ _WORDS = {
 
 _SILENT = ("goal", "pause", "eos", "length", "context")
 """Reasons to stand that need no word, or have it already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What there is room for; at first what is never left out."""
+
+    badge: bool = False
+    lease: bool = False
+    people: bool = False
+    rate: bool = False
+    hint: bool = False
+    device: bool = False
+    file: bool = False
+    times: bool = False
+    name: int = _SHORTEST_NAME
+
+
+_BY_PRIORITY: Final[tuple[dict[str, Any], ...]] = (
+    {"lease": True},
+    {"badge": True},
+    {"times": True},
+    {"file": True},
+    {"people": True},
+    {"name": _CUT_NAME},
+    {"name": _LONGEST_NAME},
+    {"hint": True},
+    {"rate": True},
+    {"device": True},
+)
+"""Each is shown where there is room beside those before it."""
 
 
 class StatusBar(Pane):
@@ -54,29 +83,37 @@ class StatusBar(Pane):
         trouble = self._trouble(columns)
         if trouble is not None:
             return [trouble]
-        for model, hint, most, name in (
-            (True, True, _ALL, _LONGEST_NAME),
-            (False, True, _ALL, _LONGEST_NAME),
-            (False, True, _PEOPLE, _LONGEST_NAME),
-            (False, False, _ALL, _LONGEST_NAME),
-            (False, False, _PEOPLE, _LONGEST_NAME),
-            (False, False, _PEOPLE, _CUT_NAME),
-            (False, False, _PEOPLE, _SHORTEST_NAME),
-            (False, False, _LEASE, _LONGEST_NAME),
-            (False, False, _LEASE, _SHORTEST_NAME),
-        ):
-            if self.view.replay is None:
-                left, right = [*self._model(model, name), *self._state(hint)], self._right(most)
-            else:
-                left = [*self._model(model, _LONGEST_NAME), *replay_state(self.view, self.palette)]
-                right = replay_right(self.view, self.palette, self._elapsed)
-            if sum(width(part.text) for part in (*left, *right)) < columns:
-                break
-        else:
+        rate, shown = self._rate(), Shown()
+        for more in _BY_PRIORITY:
+            wider = replace(shown, **more)
+            if (
+                sum(width(part.text) for side in self._sides(wider, rate) for part in side)
+                < columns
+            ):
+                shown = wider
+        left, right = self._sides(shown, rate)
+        if not shown.lease and self.view.replay is None and (lease := self._lease()):
             room = columns - sum(width(part.text) for part in left) - 1
-            if self.view.replay is None and room >= _LEAST_LEASE:  # a name is cut, not left out
-                right = [Segment(clip(SafeText(part.text), room), part.style) for part in right[:1]]
+            words = clip(lease, room) if room >= _LEAST_LEASE else SafeText("…"[: max(room, 0)])
+            right = [Segment(words, self.palette.accent)]
         return [spread(left, right, columns, self.palette)]
+
+    def _sides(self, shown: Shown, rate: str) -> tuple[Line, Line]:
+        if self.view.replay is None:
+            return [*self._model(shown), *self._state(shown.hint)], self._right(shown, rate)
+        right = replay_right(
+            self.view,
+            self.palette,
+            self._elapsed,
+            rate if shown.rate else "",
+            name=shown.file,
+            times=shown.times,
+        )
+        return [*self._model(shown), *replay_state(self.view, self.palette)], right
+
+    def _rate(self) -> str:
+        speed = self.view.speed()
+        return "– tok/s" if speed is None else f"{speed:.1f} tok/s"
 
     def _trouble(self, columns: int) -> Line | None:
         palette, engine = self.palette, self.view.engine
@@ -144,14 +181,14 @@ class StatusBar(Pane):
             Segment("─" * (cells - full), self.palette.muted),
         ]
 
-    def _model(self, with_model: bool, longest: int) -> Line:
+    def _model(self, shown: Shown) -> Line:
         palette, engine = self.palette, self.view.engine
-        line = [Segment(" llm-inspect ", palette.badge)]
+        line = [Segment(" llm-inspect ", palette.badge)] if shown.badge else []
         model = None if engine is None else engine.model
         if model is None:
             return line
-        line.append(Segment(f" {clip(show_text(model.name), longest)}", palette.title))
-        if with_model:
+        line.append(Segment(f" {clip(show_text(model.name), shown.name)}", palette.title))
+        if shown.device:
             device = f"{show_text(model.device)}×{model.ranks}"
             line.append(Segment(f" · {show_text(model.dtype)} · {device}", palette.muted))
         return line
@@ -222,19 +259,18 @@ class StatusBar(Pane):
             case _:
                 return SafeText("")
 
-    def _right(self, most: int) -> Line:
-        """The lease, the viewers of this session, the speed: at most so many of them."""
-        palette, viewers, speed = self.palette, self.view.viewers, self.view.speed()
-        rate = "– tok/s" if speed is None else f"{speed:.1f} tok/s"
+    def _right(self, shown: Shown, rate: str) -> Line:
+        """The lease, the viewers of this session, the speed."""
+        palette, viewers = self.palette, self.view.viewers
         people = f"{viewers} viewer{'' if viewers == 1 else 's'}"
-        newer = "daemon is newer" if self.view.newer_daemon and most > _LEASE else ""
+        newer = "daemon is newer" if self.view.newer_daemon and shown.people else ""
         parts = [
             Segment(words, style)
             for words, style in (
-                (self._lease(), palette.accent),
+                (self._lease() if shown.lease else "", palette.accent),
                 (newer, palette.muted),
-                (people if most >= _PEOPLE else "", palette.muted),
-                (rate if most >= _ALL else "", palette.title),
+                (people if shown.people else "", palette.muted),
+                (rate if shown.rate else "", palette.title),
             )
             if words
         ]

@@ -98,6 +98,29 @@ async def test_what_the_daemon_says_is_shown_in_place() -> None:
         await until(pilot, lambda: not isinstance(app.screen, BreakpointsScreen))
 
 
+@pytest.mark.parametrize("by_daemon", [False, True])
+async def test_what_is_refused_stays_and_what_is_typed_next_takes_its_place(
+    by_daemon: bool,
+) -> None:
+    typed = "rank>3" if by_daemon else "foo>3"
+    async with screen() as (pilot, app, source):
+        if by_daemon:
+            source.refuse_condition = InspectError("no room for a condition", code="bad_arg")
+        await pilot.press("b")
+        await until(pilot, lambda: isinstance(app.screen, BreakpointsScreen))
+        line = app.screen.query_one(Input)
+        await pilot.press(*typed, "enter")
+        await until(pilot, lambda: ("no room" if by_daemon else "foo") in complaint(app))
+        assert isinstance(app.screen, BreakpointsScreen)
+        assert line.selected_text == typed
+        source.refuse_condition = None
+        await pilot.press(*"rank>5")
+        assert line.value == "rank>5"
+        await pilot.press("enter")
+        await until(pilot, lambda: app.screen is app.main)
+        assert [do for do, _, _ in source.sent] == [AddCondition(source="rank>5")]
+
+
 async def test_the_list_and_removal() -> None:
     story = paused()
     for number, text in enumerate(("entropy>3", "text~'(a+)+'", "rank>5"), 1):

@@ -1,5 +1,7 @@
 """Others on the same session: the lease, who is there, who did what, notes."""
 
+import re
+
 import msgspec
 import pytest
 from textual.widgets import Input, OptionList
@@ -12,8 +14,18 @@ from engine_daemon.recording.columns import Columns
 from tests.tui.pilot import keys, rows, said, screen, until
 from tests.tui.source import FakeSource
 from tests.tui.story import SESSION, Story, paused, state
+from tui.app import InspectApp
 from tui.screens.notes import NotesScreen
+from tui.screens.status import StatusBar
 from tui.screens.viewers import ViewersScreen
+
+
+def first_line(app: InspectApp, columns: int) -> str:
+    """As it would be in a terminal of this width."""
+    (parts,) = app.main.query_one("#status", StatusBar).draw(columns, 1)
+    line = "".join(part.text for part in parts)
+    assert len(line) <= columns
+    return line
 
 
 def held(by: str = "bob@box") -> FakeSource:
@@ -97,6 +109,41 @@ async def test_a_narrow_first_line_has_the_lease_first_then_the_viewers() -> Non
         source.hold("a")
         await until(pilot, lambda: "lease a ·" in rows(app, "status")[0])
         assert "2 viewers" in rows(app, "status")[0]
+
+
+async def test_an_observers_narrow_first_line_has_the_lease_or_a_sign_of_it() -> None:
+    name = "somebody-with-a-long-name@box"
+    story = Story().tokens(*((b" word", 0.4),) * 300).predict()
+    source = FakeSource(story.stop_at(1, "token_prob < 0.25 and entropy > 3.5"))
+    source.hold(name)
+    async with screen(source=source, observe=True) as (_, app, _source):
+        for columns in range(50, 130, 3):
+            line = first_line(app, columns)
+            assert "OBSERVING" in line
+            assert "lease somebo" in line or line.rstrip().endswith("…")
+            if columns >= 80:
+                assert "lease somebody-with" in line
+
+
+async def test_the_room_of_the_first_line_is_filled_item_by_item() -> None:
+    """What does not fit keeps nothing out that does."""
+    source = "token_prob < 0.25 and entropy > 3.5 or repeat >= 4"
+    story = Story().tokens(*((b" word", 0.4),) * 9).predict().stop_at(1, source)
+    served, seen = FakeSource(story), 0
+    served.hold("bob@box")
+    async with screen(source=served) as (_, app, _):
+        for columns in range(70, 170, 3):
+            line = first_line(app, columns)
+            free = max(len(gap) for gap in re.findall(" +", line.rstrip()))
+            parts = {
+                " · bf16 · cpu×1": "bf16",
+                " · 76.9 tok/s ": "tok/s",
+                " · 2 viewers ": "viewers",
+            }
+            for item, word in parts.items():
+                assert word in line or free <= len(item), (columns, line)
+            seen += "bf16" in line
+    assert seen
 
 
 async def test_the_viewers_counted_are_those_of_the_session() -> None:

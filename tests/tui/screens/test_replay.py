@@ -1,6 +1,7 @@
 """A replay: keys move through time, nothing reaches an engine, and a file may grow meanwhile."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -317,3 +318,16 @@ async def test_a_file_that_is_removed_meanwhile_is_told_and_shown_on(tmp_path: P
         await pilot.press("G")
         await at(pilot, app, 6)
         assert "removed" not in keys(app)  # said once
+
+
+@pytest.mark.parametrize("columns", [80, 100, 120])
+async def test_a_first_line_with_branches_keeps_what_there_is_room_for(
+    tmp_path: Path, columns: int
+) -> None:
+    async with replay(tmp_path / "a.lir", forked(), size=(columns, 40)) as (pilot, app):
+        await pilot.press("G")
+        line = status(app)
+        free = max(len(gap) for gap in re.findall(" +", line.rstrip()))
+        assert "a.lir" in line or free <= len("a.lir · ")
+        assert "of 0.0 s" in line or " s " in line or free <= len("0.0 of 0.0 s · ")
+        assert "bf16" in line or free <= len(" · bf16 · cpu×1")
