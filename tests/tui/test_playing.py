@@ -98,6 +98,7 @@ def test_marks_are_conditions_and_branches_of_the_path() -> None:
     columns = Columns()
     columns.extend(enumerate(story.log))
     columns.fired.append((1, 3))
+    columns.fired_on.append(0)
     assert [(step, str(said)) for step, said in marks(columns)] == [
         (1, "condition 3"),
         (2, "branch 1 leaves 0"),
