@@ -26,11 +26,12 @@ from engine_daemon.export.objects import Line
 from engine_daemon.lookup import is_running
 from engine_daemon.protocol.codec import pack_event, unpack_event
 from engine_daemon.protocol.commands import AnyCommand, Release, Rename
-from engine_daemon.protocol.events import Closed, Renamed, SessionSet
+from engine_daemon.protocol.events import Renamed, SessionSet
 from engine_daemon.recording.columns import Columns
+from engine_daemon.recording.ending import LAST_EVENTS, closed_by
 from engine_daemon.recording.folder import pin
 from engine_daemon.recording.reader import Recording
-from engine_daemon.recording.writer import LogWriter
+from engine_daemon.recording.writer import LogError, LogWriter
 
 _TITLE_CHARACTERS: Final = 200
 _STOPS: Final = {
@@ -49,6 +50,8 @@ _STOPS: Final = {
 """Reasons to stop, for people."""
 _OPENING: Final = 8
 """What a session is set to stands among so many first events."""
+_PATIENCE_S: Final = 5.0
+"""With others who change the same recording."""
 
 
 def show(arguments: list[str], given: Given) -> int:
@@ -145,16 +148,27 @@ def _command(target: Target, do: AnyCommand, session: str, given: Given) -> None
 
 def _rename_closed(path: Path, title: str) -> None:
     """The last event stays what it was: who closed it."""
-    log = LogWriter.reopen(path)
+    log = _held(path)
     with contextlib.closing(log):
-        ((_, packed),) = log.read(log.head - 1, log.head, 1)
-        last = unpack_event(packed)
+        last = log.read(max(log.head - LAST_EVENTS, 0), log.head, log.size)
+        closed = closed_by(packed for _, packed in last)
         now, wall = time.monotonic_ns(), time.time_ns()
         log.append(pack_event(Renamed(title=title, t_ns=now, wall_ns=wall)))
-        if isinstance(last, Closed):
-            count = log.head
-            closed = msgspec.structs.replace(last, count=count, t_ns=now, wall_ns=wall)
-            log.append(pack_event(closed))
+        if closed is not None:
+            again = msgspec.structs.replace(closed, count=log.head, t_ns=now, wall_ns=wall)
+            log.append(pack_event(again))
+
+
+def _held(path: Path) -> LogWriter:
+    """Its log. Another command that is renaming it is done in a moment."""
+    until = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            return LogWriter.reopen(path)
+        except LogError as error:
+            if error.code != "locked" or time.monotonic() > until:
+                raise
+        time.sleep(0.02)
 
 
 def close(arguments: list[str], given: Given) -> int:

@@ -5,7 +5,7 @@ from typing import Final
 from engine_daemon.hub.refusing import Rejected, log_command
 from engine_daemon.hub.sessions import Session, stamp
 from engine_daemon.protocol import events as ev
-from engine_daemon.protocol.codec import unpack_event
+from engine_daemon.recording.ending import LAST_EVENTS, closed_by
 
 LONGEST_TITLE: Final = 200
 
@@ -22,8 +22,9 @@ def rename(session: Session, title: str, who: str, cause: bytes) -> None:
 def rename_closed(session: Session, title: str, who: str, cause: bytes, now: float) -> None:
     """The same of one that was closed a moment ago, or that somebody still looks at. Its last
     event stays what it was: who closed it."""
-    ((_, packed),) = session.log.read(session.log.head - 1, session.log.head, 1)
-    last = unpack_event(packed)
+    log = session.log
+    last = log.read(max(log.head - LAST_EVENTS, 0), log.head, log.size)
+    closed = closed_by(packed for _, packed in last)
     rename(session, title, who, cause)
-    if isinstance(last, ev.Closed):
-        session.close(last.by, now, last.cause)
+    if closed is not None:
+        session.close(closed.by, now, closed.cause)

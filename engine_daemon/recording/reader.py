@@ -14,9 +14,10 @@ from typing import Final, Literal, Self
 
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.protocol.codec import WireError, unpack_event
-from engine_daemon.protocol.events import FORMAT, Closed, Event, Opened, Renamed, UnknownEvent
+from engine_daemon.protocol.events import FORMAT, Event, Opened, Renamed, UnknownEvent
 from engine_daemon.recording.bulk import fold_run
 from engine_daemon.recording.columns import Columns
+from engine_daemon.recording.ending import LAST_EVENTS, closed_by
 from engine_daemon.recording.format import HEADER, Hole, Run, Tail, Window, format_of, scan_runs
 
 RecordingState = Literal["ok", "open", "cut", "damaged", "newer", "foreign"]
@@ -29,7 +30,7 @@ class Recording:
     """An open recording. Use it as a context manager, or close it.
 
     Attributes:
-        state: `ok` closed and whole; `open` whole, without a `Closed` at its end; `cut` a torn tail
+        state: `ok` closed and whole; `open` whole, and not closed at its end; `cut` a torn tail
             of `lost_bytes` is ignored; `damaged` see `holes`; `newer` and `foreign` unreadable.
         holes: what is missing between sound frames.
         lost_bytes: bytes after the last sound frame.
@@ -173,9 +174,8 @@ class Recording:
         elif self._tail.size:
             self.state = "cut"
         else:
-            last = self.event(self._seqs[-1])
-            closed = last is not None and isinstance(_unpacked(last), Closed)
-            self.state = "ok" if closed else "open"
+            closed = closed_by(self.event(seq) for seq in self._seqs[-LAST_EVENTS:])
+            self.state = "open" if closed is None else "ok"
 
     # Reading ----------------------------------------------------------------------------------
 

@@ -3,16 +3,22 @@
 import resource
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from engine_daemon.cli.filing import _rename_closed
 from engine_daemon.errors import InspectError
 from engine_daemon.protocol import commands as cmd
 from engine_daemon.protocol import events as ev
-from engine_daemon.protocol.codec import unpack_event
+from engine_daemon.protocol.codec import pack_event, unpack_event
+from engine_daemon.recording.ending import closing, is_history
+from engine_daemon.recording.format import frame
 from engine_daemon.recording.reader import Recording
+from engine_daemon.recording.writer import LogWriter
 from tests.daemons import Daemon, directories, watching
+from tests.recording import logs
 
 LIMIT = 100_000
 """Bytes a file of the daemon may have in this test (RLIMIT_FSIZE)."""
@@ -64,3 +70,70 @@ def test_a_run_ends_with_4_when_the_disk_is_full() -> None:
         assert ended.returncode == 4
         assert b"cannot write" in ended.stderr
         assert b"attach --session" in ended.stderr
+
+
+@pytest.mark.fault("R1")
+async def test_a_title_whose_end_did_not_fit_the_disk_leaves_the_session_closed() -> None:
+    """Found by use: the session was open again after the next start of the daemon."""
+    with directories(), Daemon("scripted:rate=0") as daemon:
+        async with watching(daemon.paths) as watch:
+            await watch.standing(0)
+            await watch.client.command(cmd.Close(), watch.session)
+            await watch.until(lambda c: c.closed)
+            path = daemon.paths.recordings / f"{watch.session}.lir"
+            whole = path.stat().st_size
+            await watch.client.command(cmd.Rename(title="first"), watch.session)
+            last = closing(path)
+            assert last is not None
+            # Room for the command and the title once more, and not for the end.
+            grown = path.stat().st_size - whole
+            limit_files(daemon.pid, path.stat().st_size + grown - 1)
+            with pytest.raises(InspectError) as refused:
+                await watch.client.command(cmd.Rename(title="again"), watch.session)
+            assert refused.value.code == "disk_full"
+            await watch.until(lambda c: c.title == "again")
+            assert watch.columns.closed
+            with Recording.open(path) as recording:
+                packed = recording.event(recording.next - 1)
+                assert isinstance(unpack_event(packed or b""), ev.Renamed)
+                assert (recording.state, recording.report()) == ("ok", [])
+            assert is_history(path)
+            limit_files(daemon.pid, resource.RLIM_INFINITY)
+            await watch.client.command(cmd.Rename(title="third"), watch.session)
+            end = closing(path)
+            assert end is not None
+            assert (end.by, end.cause) == (last.by, last.cause)
+
+
+def test_a_closed_session_renamed_by_hand_on_a_full_disk_stays_closed(tmp_path: Path) -> None:
+    path = tmp_path / "7ZK3M9QP.lir"
+    logs.write_log(path, [logs.opened(), ev.Closed(count=1, by="user", t_ns=1, wall_ns=1)])
+    title = frame(2, pack_event(ev.Renamed(title="x", t_ns=2**40, wall_ns=2**60)))
+    with path.open("ab") as file:
+        file.write(title)
+    assert is_history(path)
+    _rename_closed(path, "y")
+    with Recording.open(path) as recording:
+        last = unpack_event(recording.event(recording.next - 1) or b"")
+        assert isinstance(last, ev.Closed)
+        assert (last.by, last.count, recording.title) == ("user", recording.next - 1, "y")
+    log = LogWriter.reopen(path)
+    log.append(pack_event(ev.Reopened(epoch=b"e" * 16, lost_bytes=0, t_ns=3, wall_ns=3)))
+    log.append(pack_event(ev.Renamed(title="open again", t_ns=3, wall_ns=3)))
+    log.close()
+    assert not is_history(path)
+
+
+def test_several_rename_one_closed_session_at_once(tmp_path: Path) -> None:
+    """Found by use: those who came second were told that another daemon writes it."""
+    path = tmp_path / "7ZK3M9QP.lir"
+    logs.write_log(path, [logs.opened(), ev.Closed(count=1, by="user", t_ns=1, wall_ns=1)])
+    held = LogWriter.reopen(path)
+    with ThreadPoolExecutor(4) as pool:
+        titles = [pool.submit(_rename_closed, path, f"title {k}") for k in range(4)]
+        held.close()
+        for one in titles:
+            one.result()
+    with Recording.open(path) as recording:
+        kinds = [type(unpack_event(packed)).__name__ for _, packed in recording.events()]
+    assert kinds == ["Opened", "Closed", *["Renamed", "Closed"] * 4]
