@@ -299,7 +299,6 @@ class Seats:
         if not session.resident:
             self._place(session, restored=True)
             return
-        over = columns.last_stop if columns.place.kind == "ended" else None
         self._send(
             "worker",
             wire.Move(
@@ -309,7 +308,7 @@ class Seats:
                 sampler=columns.sampler,
                 salt=columns.salt,
                 look=look,
-                ended=over if over in ("eos", "length", "context") else None,
+                ended=columns.over,
                 cause=cause,
                 earlier=earlier(session),
             ),

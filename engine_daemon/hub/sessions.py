@@ -180,6 +180,7 @@ class Session:
                 total_ms=pack_floats("f", (ms for ms in columns.total_ms if ms == ms)),
                 score=limits.score_prompt and columns.scored is None,
                 earlier=earlier,
+                ended=columns.over,
             ),
         )
 

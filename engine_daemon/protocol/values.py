@@ -199,13 +199,15 @@ class Stops(Record, frozen=True, kw_only=True):
     """What the worker does for a session besides decoding. `conditions` are asked at every step,
     `watch` are u32 ids it tells of, `total_ms` (f32) the times of the steps already done; `score`:
     it tells how likely the prompt is; `earlier`: who led in the distribution at hand when it was
-    made before."""
+    made before; `ended`: why the sequence ended where it is opened, if it did: nothing is
+    predicted there before that is asked for."""
 
     conditions: list[ConditionSpec] = msgspec.field(default_factory=list)
     watch: bytes = b""
     total_ms: bytes = b""
     score: bool = False
     earlier: "Leading | None" = None
+    ended: Literal["eos", "length", "context"] | None = None
 
 
 class Watched(Record, frozen=True, kw_only=True):

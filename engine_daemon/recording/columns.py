@@ -5,7 +5,7 @@ needs those of a committed step asks for the event by `seq_predicted`.
 """
 
 from collections.abc import Iterable
-from typing import Final, Self
+from typing import Final, Literal, Self
 
 import msgspec
 
@@ -333,6 +333,12 @@ class Columns(Known):
             reason = str(self.last_stop)
             return Place(kind="ended", branch=self.branch, step=step, reason=reason)
         return Place(kind="pending", branch=self.branch, step=step)
+
+    @property
+    def over(self) -> Literal["eos", "length", "context"] | None:
+        """Why the sequence ended where the session stands; None while a token can come next."""
+        last = self.last_stop if self.place.kind == "ended" else None
+        return last if last in ("eos", "length", "context") else None
 
     @property
     def status(self) -> SessionWord:

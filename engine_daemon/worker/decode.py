@@ -52,7 +52,7 @@ class DecodeSession:
         self.watch = unpack_ints("I", order.stops.watch) if order.stops else []
         self.path = unpack_ints("I", order.prompt_ids) + unpack_ints("I", order.ids)
         self.pending: Prediction | None = None
-        self.ended: OwnStop | None = None
+        self.ended: OwnStop | None = order.stops.ended if order.stops else None
         self.waited_ms = 0.0
         self.after_pause = False
         self._engine = engine

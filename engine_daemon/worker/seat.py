@@ -54,10 +54,10 @@ class Seat:
         self.breakpoints = breakpoints
         self.fired: Fired | None = None
         self.ask_here = False
-        self.known = known
+        self.known = known and session.ended is None
         self.runs = runs
         self.loop = session.steps()
-        self.opening = True
+        self.opening = session.ended is None
         self.stands = True
         self.opening_cause = opening
         self.run: Run | None = None

@@ -91,6 +91,7 @@ BRANCHES: Final[dict[str, msgspec.Struct]] = {
     "Leading": _LED,
     "Restored-2": v.Restored(method="prefill", replayed=9, ms=12.5, diverged=_LED),
     "Stops-earlier": v.Stops(earlier=_LED),
+    "Stops-ended": v.Stops(ended="context"),
     "Move-2": w.Move(
         session=_SESSION,
         branch=1,
