@@ -40,6 +40,10 @@ class Engine(Protocol):
         """Ids the model has; None while that is not known."""
         ...
 
+    def limit(self, session: Session) -> int | None:
+        """Positions it may grow to; None where nothing bounds them."""
+        ...
+
 
 Aimed = cmd.Force | cmd.ForceText | cmd.SetSampler | cmd.Resample | cmd.Recompute
 
@@ -111,8 +115,7 @@ def force(
         raise Rejected("bad_arg", "there is nothing to append")
     branch, step = target(session, command.branch, command.step)
     pending = _is_pending(session, branch, step)
-    limit = session.columns.limits.limit_tokens if session.columns.limits else None
-    _check_room(session, step + len(ids), limit)
+    _check_room(session, step + len(ids), engine.limit(session))
     if isinstance(command, cmd.Force):
         log_command(session, "force", who, cause, token_id=ids[0])
     else:

@@ -80,6 +80,10 @@ class Engine(Protocol):
         """Ids the model has; None while that is not known."""
         ...
 
+    def limit(self, session: Session) -> int | None:
+        """Positions it may grow to; None where nothing bounds them."""
+        ...
+
 
 def open_session(
     store: SessionStore, engine: Engine, command: cmd.Open, who: str, cause: bytes

@@ -106,7 +106,7 @@ class Seats:
         self._changed()
 
     def _length_problem(self, session: Session, prompt: ev.PromptSet) -> ev.PromptRejected | None:
-        count, limit = len(prompt.ids) // 4, self._limit(session)
+        count, limit = len(prompt.ids) // 4, self.limit(session)
         if count == 0:
             return ev.PromptRejected(
                 code="empty_prompt",
@@ -134,7 +134,8 @@ class Seats:
             )
         return None
 
-    def _limit(self, session: Session) -> int | None:
+    def limit(self, session: Session) -> int | None:
+        """Positions it may grow to: the least of what it, the daemon and the model allow."""
         limits = session.columns.limits
         model = self.tokenizer.context_length if self.tokenizer else None
         loaded = self.started.model.context_length if self.started else None
@@ -164,7 +165,7 @@ class Seats:
         session.resident = True
         message = session.opening_message(
             restored=restored,
-            limit_tokens=self._limit(session),
+            limit_tokens=self.limit(session),
             conditions=in_force(session),
             watch=watched_ids(session),
             earlier=earlier(session) if restored else None,

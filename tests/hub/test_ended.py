@@ -39,3 +39,22 @@ async def test_looking_at_a_session_that_ended_leaves_it_ended_after_a_restart()
             await send(watch, cmd.Recompute(step=1))
             await run_to(watch, 3)
             assert watch.columns.place.kind == "pending"
+
+
+async def test_a_text_that_the_model_has_no_room_for_is_refused_whole() -> None:
+    """Found by use: only the session's own limit was looked at, and a part of the text went in."""
+    with running_daemon("scripted:rate=0,context=30") as daemon:
+        async with watching(daemon.paths, run_to=2) as watch:
+            await watch.standing(2)
+            room = 30 - len(watch.columns.path_ids())
+            with pytest.raises(InspectError) as full:
+                await send(watch, cmd.ForceText(ids=[65] * (room + 1)))
+            assert full.value.code == "context_full"
+            with pytest.raises(InspectError) as full:
+                await send(watch, cmd.ForceText(ids=[65] * (room + 2), step=1))
+            assert full.value.code == "context_full"
+            assert len(watch.columns.branches()) == 1
+            await send(watch, cmd.ForceText(ids=[65] * room))
+            columns = await watch.until(lambda c: c.status == "ended")
+            assert columns.place.reason == "context"
+            assert len(columns.path_ids()) == 30
