@@ -101,13 +101,6 @@ class BreakpointsScreen(TypedAhead, Dialog[str | None]):
         """The source with its caret first: it stands right under the line."""
         self._say("\n".join(filter(None, (error.picture, error.message, error.hint))), wrong=True)
 
-    def _refuse(self, error: InspectError) -> None:
-        """It stays open with the text selected, so that another one takes its place."""
-        self._wrong(error)
-        line = self.query_one(Input)
-        if line.value == self._looked_at:
-            line.action_select_all()
-
     def on_input_changed(self, event: Input.Changed) -> None:
         """Another text: what was wrong with the last one is of no use. (The change of a text that
         was entered at once is told after it was looked at.)"""
@@ -127,7 +120,7 @@ class BreakpointsScreen(TypedAhead, Dialog[str | None]):
 
             parse(source)
         except ConditionError as error:
-            self._refuse(error)
+            self._wrong(error)
             return
         self._add(source)
 
@@ -136,7 +129,7 @@ class BreakpointsScreen(TypedAhead, Dialog[str | None]):
         try:
             await self._control.add_condition(source)
         except InspectError as error:
-            self._refuse(error)
+            self._wrong(error)
             return
         self.dismiss(SafeText(f"stops at {show_text(source)}"))
 
