@@ -27,7 +27,6 @@ from engine_daemon.protocol.state import State
 from engine_daemon.protocol.values import PromptSpec
 from tui.commands import ActionProvider
 from tui.screens.main import MainScreen
-from tui.screens.settled import Palette
 from tui.source import OpenSource
 from tui.standstill import PERIOD_S, Standstill, drop_unread
 from tui.terminal import CHECK_S, EXIT_CODE, GRACE_S, ensure_size, hung_up, on_waking, resize_in
@@ -132,8 +131,10 @@ class InspectApp(App[InspectError]):
 
     def action_command_palette(self) -> None:
         """The palette of commands."""
-        if not isinstance(self.screen, Palette):
-            self.push_screen(Palette(id="--command-palette"))
+        from tui.screens.command_palette import SettledPalette
+
+        if not isinstance(self.screen, SettledPalette):
+            self.push_screen(SettledPalette(id="--command-palette"))
 
     def _woke(self) -> None:
         """Stopped from outside, and let go on: the terminal may show something else by now."""

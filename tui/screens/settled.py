@@ -4,7 +4,6 @@ Knows the sizes of a screen and of its application only.
 """
 
 from textual import events
-from textual.command import CommandPalette
 from textual.screen import Screen
 
 
@@ -20,7 +19,3 @@ class Settled:
         if isinstance(self, Screen) and event.size != self.app.size:
             event.stop()
             event.prevent_default()
-
-
-class Palette(Settled, CommandPalette):
-    """Textual's palette of commands."""
