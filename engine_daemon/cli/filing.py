@@ -28,7 +28,6 @@ from engine_daemon.protocol.codec import pack_event, unpack_event
 from engine_daemon.protocol.commands import AnyCommand, Release, Rename
 from engine_daemon.protocol.events import Renamed, SessionSet
 from engine_daemon.recording.columns import Columns
-from engine_daemon.recording.ending import LAST_EVENTS, closed_by
 from engine_daemon.recording.folder import pin
 from engine_daemon.recording.reader import Recording
 from engine_daemon.recording.writer import LogError, LogWriter
@@ -150,8 +149,7 @@ def _rename_closed(path: Path, title: str) -> None:
     """The last event stays what it was: who closed it."""
     log = _held(path)
     with contextlib.closing(log):
-        last = log.read(max(log.head - LAST_EVENTS, 0), log.head, log.size)
-        closed = closed_by(packed for _, packed in last)
+        closed = log.closed()
         now, wall = time.monotonic_ns(), time.time_ns()
         log.append(pack_event(Renamed(title=title, t_ns=now, wall_ns=wall)))
         if closed is not None:

@@ -5,7 +5,6 @@ from typing import Final
 from engine_daemon.hub.refusing import Rejected, log_command
 from engine_daemon.hub.sessions import Session, stamp
 from engine_daemon.protocol import events as ev
-from engine_daemon.recording.ending import LAST_EVENTS, closed_by
 
 LONGEST_TITLE: Final = 200
 
@@ -22,9 +21,7 @@ def rename(session: Session, title: str, who: str, cause: bytes) -> None:
 def rename_closed(session: Session, title: str, who: str, cause: bytes, now: float) -> None:
     """The same of one that was closed a moment ago, or that somebody still looks at. Its last
     event stays what it was: who closed it."""
-    log = session.log
-    last = log.read(max(log.head - LAST_EVENTS, 0), log.head, log.size)
-    closed = closed_by(packed for _, packed in last)
+    closed = session.log.closed()
     rename(session, title, who, cause)
     if closed is not None:
         session.close(closed.by, now, closed.cause)

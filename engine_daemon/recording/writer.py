@@ -16,7 +16,8 @@ from typing import Final, Self
 
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.protocol.codec import WireError, unpack_event
-from engine_daemon.protocol.events import FORMAT, Opened
+from engine_daemon.protocol.events import FORMAT, Closed, Opened
+from engine_daemon.recording.ending import LAST_EVENTS, closed_by
 from engine_daemon.recording.format import HEADER, Frame, Hole, Tail, format_of, frame, scan
 from engine_daemon.sizes import sized
 
@@ -157,6 +158,11 @@ class LogWriter:
             (start + i, raw[edges[i] - begin + HEADER.size : edges[i + 1] - begin])
             for i in range(stop - start)
         ]
+
+    def closed(self) -> Closed | None:
+        """The `Closed` that it ends with; None where the session goes on."""
+        last = self.read(max(self.head - LAST_EVENTS, 0), self.head, self.size)
+        return closed_by(packed for _, packed in last)
 
     def sync(self) -> int:
         """Bring everything to the disk; gives how many events are durable now.

@@ -12,7 +12,7 @@ from engine_daemon.protocol.commands import AnyCommand, At, Open, Reply
 from engine_daemon.protocol.values import PromptSpec
 from tests.tui.pilot import rows, said, until
 from tests.tui.source import FakeSource
-from tests.tui.story import SESSION, paused
+from tests.tui.story import SESSION, Story, paused
 from tui.app import InspectApp
 from tui.screens.sessions import SessionsScreen
 
@@ -48,14 +48,19 @@ async def test_while_a_session_is_opened_that_is_what_is_said() -> None:
         assert not app.view.opening
 
 
+class Slow(FakeSource):
+    """Attached when the test says so."""
+
+    def __init__(self, story: Story) -> None:
+        super().__init__(story)
+        self.attached = asyncio.Event()
+
+    async def __aenter__(self) -> "Slow":
+        await self.attached.wait()
+        return self
+
+
 async def test_a_session_that_is_looked_for_is_being_opened() -> None:
-    class Slow(FakeSource):
-        attached = asyncio.Event()
-
-        async def __aenter__(self) -> "Slow":
-            await self.attached.wait()
-            return self
-
     source = Slow(paused())
     app = InspectApp(lambda: source, session=SESSION)
     async with app.run_test(size=(80, 24)) as pilot:
@@ -77,13 +82,6 @@ async def test_a_daemon_that_is_not_there_ends_it_with_its_error() -> None:
 
 
 async def test_before_the_first_state_nothing_is_claimed_of_sessions() -> None:
-    class Slow(FakeSource):
-        attached = asyncio.Event()
-
-        async def __aenter__(self) -> "Slow":
-            await self.attached.wait()
-            return self
-
     source = Slow(paused())
     app = InspectApp(lambda: source)
     async with app.run_test(size=(80, 24)) as pilot:
@@ -121,3 +119,12 @@ def test_heavy_modules_stay_out() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+async def test_what_could_not_be_opened_is_not_said_to_be_opening() -> None:
+    source = FakeSource(paused())
+    source.refuse = InspectError("there is no room for another session")
+    app = InspectApp(lambda: source, open_command=Open(prompt=PromptSpec(text=b"Hello")))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: not app.view.opening)
+        await until(pilot, lambda: "Opening …" not in "\n".join(rows(app, "sequence")))
