@@ -65,6 +65,8 @@ def main() -> int:
         )
         return hub.run(wake_fd)
     finally:
+        if hub.signal is not None:
+            _log.info("%s", hub.signal.name)
         home.withdraw()
         hub.close()
         home.close()
@@ -84,13 +86,15 @@ def _raise_file_limit() -> None:
 
 
 def _catch_signals(hub: Hub) -> int:
-    """Signals wake the loop through a pipe; SIGTERM and SIGINT end it after its turn."""
+    """Signals wake the loop through a pipe; SIGTERM and SIGINT end it after its turn.
+
+    The handler writes nothing: it may run inside a write to the very file that it would write to.
+    """
     read_end, write_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
 
     def leave(number: int, _frame: object) -> None:
-        _log.info("%s", signal.Signals(number).name)
-        hub.leaving = True
+        hub.signal = signal.Signals(number)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, leave)

@@ -7,6 +7,7 @@ outlives a viewer: sessions are their logs.
 import logging
 import math
 import os
+import signal
 import time
 from typing import Final
 
@@ -48,7 +49,10 @@ _log = logging.getLogger(__name__)
 
 
 class Hub:
-    """Everything that lives as long as the daemon. `run` returns the exit code."""
+    """Everything that lives as long as the daemon. `run` returns the exit code.
+
+    `signal` is set by a handler, at any moment, and by nobody else: no turn of the loop undoes it.
+    """
 
     def __init__(self, paths: Paths, options: DaemonOptions, home: Home, sharing: Sharing) -> None:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
@@ -89,8 +93,9 @@ class Hub:
         self._had_guest = False
         self._failed_at: float | None = None
         self._heard = False
-        self.leaving = False
-        self.exit_code = 0
+        self.signal: signal.Signals | None = None
+        self._leaving = False
+        self._exit_code = 0
 
     # The loop -------------------------------------------------------------------------------
 
@@ -111,7 +116,7 @@ class Hub:
         ):
             poller.register(source, zmq.POLLIN)
         next_tick = 0.0
-        while not self.leaving:
+        while not self._leaving and self.signal is None:
             now = time.monotonic()
             ready = dict(poller.poll(_milliseconds(self._next_look(next_tick) - now)))
             if wake_fd in ready:
@@ -123,7 +128,7 @@ class Hub:
                 self._front.room.look()
             # Commands before data: a pause is never behind a flood of events.
             self._front.receive()
-            self.leaving = self.leaving or self._front.stop_asked
+            self._leaving = self._front.stop_asked
             self._note_viewers()
             if self._engine.inner.socket in ready:
                 self._engine.receive()
@@ -136,7 +141,7 @@ class Hub:
             self._front.flush(now)
             self._push_state(now)
             self._leave_if_failed(now)
-        return self.exit_code
+        return self._exit_code
 
     def _next_look(self, next_tick: float) -> float:
         """When the loop must turn even if nothing comes in."""
@@ -188,7 +193,7 @@ class Hub:
     def _come_back(self) -> None:
         """The runtime directory was cleaned away: whoever is attached stays, others can again."""
         if not self._home.come_back():
-            self.leaving = True
+            self._leaving = True
             return
         for bind in (self._front.bind, self._engine.inner.bind):
             bind()
@@ -223,18 +228,18 @@ class Hub:
             if limit == 0 and not self._had_guest and now - self._idle_since < ON_ITS_WAY_S:
                 return
             _log.info("idle for %.0f s: leaving", now - self._idle_since)
-            self.leaving = True
+            self._leaving = True
 
     def _leave_if_failed(self, now: float) -> None:
         """The first load failed: everybody who waits is told, then the daemon ends with 3."""
-        if not self._engine.fatal or self.leaving:
+        if not self._engine.fatal or self._leaving:
             return
         if self._failed_at is None:
             self._failed_at, self._state_dirty = now, True
         self._heard = self._heard or bool(self._front.viewers)
         told = self._heard and now - self._failed_at > TOLD_S
         if told or now - self._failed_at > UNHEARD_S:
-            self.leaving, self.exit_code = True, 3
+            self._leaving, self._exit_code = True, 3
 
     # State ------------------------------------------------------------------------------------
 
