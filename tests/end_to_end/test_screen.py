@@ -5,6 +5,7 @@ import re
 import signal
 import sys
 
+import psutil
 import pytest
 
 from tests.daemons import wait_for
@@ -114,6 +115,17 @@ def test_a_plot_on_the_terminal_changes_as_steps_come(place: Place) -> None:
         screen.until(lambda picture: dots(picture) >= few + 10)
         screen.press("space")
         screen.until("PAUSED")
+        screen.press("q")
+        screen.finish()
+
+
+def test_what_draws_the_plot_is_loaded_before_there_is_one(place: Place) -> None:
+    """The key of the first step does not wait for it."""
+    with place.terminal(*SCRIPTED, "Hello pods are") as screen:
+        screen.until("step 0 pending")
+        viewer = psutil.Process(screen.process.pid)
+        wait_for(lambda: any("plotext" in part.path for part in viewer.memory_maps()))
+        screen.until("Steps after the first one")
         screen.press("q")
         screen.finish()
 

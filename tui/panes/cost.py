@@ -23,7 +23,18 @@ from tui.panes.base import Line, Pane, empty, spread
 from tui.text import SafeText, millis, width
 from tui.theming import Palette
 from tui.widgets.curve import Curve
-from tui.widgets.plot import ABOVE, BELOW, DERIVED, DOT, MARK, PAUSED, STOP, Series, plot_lines
+from tui.widgets.plot import (
+    ABOVE,
+    BELOW,
+    DERIVED,
+    DOT,
+    MARK,
+    PAUSED,
+    STOP,
+    Series,
+    load_beside,
+    plot_lines,
+)
 from tui.widgets.sieve import Kind, Point, Sieve
 
 Mode = Literal["ms", "cached", "total", "rate"]
@@ -79,6 +90,7 @@ class CostPane(Pane):
     _of: object = None
     _taken = 0
     _going_on = False
+    _plot_asked = False
     _mode: Mode = "ms"
     _sum = 0.0
     _prefill: tuple[int, float] | None = None
@@ -162,6 +174,7 @@ class CostPane(Pane):
             captions.append(parts)
         series = self._series()
         if not any(one.xs for one in series):
+            self._load_plot()
             words = SafeText("Steps after the first one are drawn here")
             return [*captions, *empty(words, columns, rows - len(captions), self.palette)]
         high = self._highest(series)
@@ -169,6 +182,12 @@ class CostPane(Pane):
         series = [_within(one, high) if one.marker == STOP else one for one in series]
         lines = plot_lines(series, columns, rows - len(captions), low=0.0, high=high, above=above)
         return [*captions, *(self._coloured(line) for line in lines)]
+
+    def _load_plot(self) -> None:
+        """After this picture and before the first one with a plot: no key waits for it."""
+        if not self._plot_asked:
+            self._plot_asked = True
+            self.call_after_refresh(load_beside)
 
     def _highest(self, series: list[Series]) -> float:
         """A little over everything that is drawn at its place."""

@@ -1,10 +1,14 @@
-"""A plot of points as lines of text. The only file that knows plotext, which it loads when asked.
+"""A plot of points as lines of text. The only file that knows plotext.
+
+It takes 100 to 200 ms to load: nobody waits for it who does not see a plot yet.
 
 Knows numbers and cells; nothing of steps or colours.
 """
 
 import math
+import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,6 +31,16 @@ class Series:
     marker: str = DOT
 
 
+def load_beside() -> None:
+    """Begin to load plotext on a thread of its own: the first plot is to come soon."""
+    threading.Thread(target=_load, name="plotext", daemon=True).start()
+
+
+def _load() -> None:
+    with suppress(ImportError):  # whoever draws tells
+        import plotext  # noqa: F401
+
+
 def plot_lines(
     series: Sequence[Series],
     width: int,
@@ -46,7 +60,7 @@ def plot_lines(
     points = [one for one in map(_finite, (*series, marks)) if one.xs]
     if not points or width < 16 or height < 4 or not 0 < high - low < math.inf:
         return []
-    import plotext  # 100 ms and a compiled kernel: only when a plot is drawn
+    import plotext
 
     figure = plotext.figure
     figure.clear.all()
