@@ -12,8 +12,8 @@ from typing import Final, Literal
 
 from engine_daemon.protocol.codec import WireError, unpack_event
 from engine_daemon.protocol.events import Predicted, Stepped
+from engine_daemon.protocol.prompt_tokens import PromptTokens
 from engine_daemon.protocol.state import EngineState, SessionInfo, State
-from engine_daemon.protocol.values import PromptToken
 from engine_daemon.recording.columns import Columns
 from engine_daemon.recording.rows import Flag
 from tui.behind import Behind
@@ -207,7 +207,7 @@ class View:
     # The sequence -----------------------------------------------------------------------------
 
     @property
-    def prompt(self) -> list[PromptToken]:
+    def prompt(self) -> PromptTokens:
         """The prompt's tokens."""
         return self.columns.prompt_tokens
 
@@ -222,8 +222,7 @@ class View:
         """Piece and whether it is special, of a token of the sequence, prompt included."""
         prompt = self.columns.prompt_tokens
         if index < len(prompt):
-            row = prompt[index]
-            return row.piece, row.special or row.added
+            return prompt.shown(index)
         step = index - len(prompt)
         return self.columns.piece(step), bool(self.columns.flags[step] & _SPECIAL)
 

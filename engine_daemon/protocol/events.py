@@ -17,14 +17,14 @@ from engine_daemon.protocol.condition_events import ConditionRemoved as Conditio
 from engine_daemon.protocol.condition_events import WatchSet as WatchSet
 from engine_daemon.protocol.event import Event as Event
 from engine_daemon.protocol.event import UnknownEvent as UnknownEvent
-from engine_daemon.protocol.packing import split, unpack_ints
+from engine_daemon.protocol.prompt_tokens import NO_OFFSET as NO_OFFSET
+from engine_daemon.protocol.prompt_tokens import PromptTokens
 from engine_daemon.protocol.values import (
     CacheReport,
     Candidates,
     ConditionValue,
     ModelInfo,
     PromptSpec,
-    PromptToken,
     Restored,
     Sampler,
     StopReason,
@@ -39,8 +39,6 @@ FORMAT = 1
 Phase = Literal["prefill", "decode"]
 How = Literal["greedy", "sampled", "forced"]
 StepStop = Literal["eos", "length", "context", "condition", "user"]
-NO_OFFSET = 0xFFFFFFFF
-"""In `PromptTokens.starts`/`ends`: normalisation leaves no place in the text for this token."""
 
 
 class Opened(Event, frozen=True, kw_only=True, tag="Opened"):
@@ -119,27 +117,17 @@ class PromptSet(Event, frozen=True, kw_only=True, tag="PromptSet"):
     piece_len: bytes
     pieces: bytes
 
-    def tokens(self) -> list[PromptToken]:
+    def tokens(self) -> PromptTokens:
         """The columns as rows; ValueError when they do not fit each other."""
-        return [
-            PromptToken(
-                i,
-                piece,
-                bool(special),
-                bool(added),
-                None if start == NO_OFFSET else start,
-                None if end == NO_OFFSET else end,
-            )
-            for i, piece, special, added, start, end in zip(
-                unpack_ints("I", self.ids),
-                split(self.pieces, unpack_ints("H", self.piece_len)),
-                self.special,
-                self.added,
-                unpack_ints("I", self.starts),
-                unpack_ints("I", self.ends),
-                strict=True,
-            )
-        ]
+        return PromptTokens(
+            self.ids,
+            self.special,
+            self.added,
+            self.starts,
+            self.ends,
+            self.piece_len,
+            self.pieces,
+        )
 
 
 class PromptRejected(Event, frozen=True, kw_only=True, tag="PromptRejected"):

@@ -66,9 +66,15 @@ def unpack_array(like: "array[N]", packed: bytes) -> "array[N]":
     return column
 
 
+def cuts(blob: bytes, lengths: Iterable[int]) -> list[int]:
+    """Where pieces of the given lengths begin in `blob`, and where the last one ends; ValueError
+    when they do not add up."""
+    places = list(accumulate(lengths, initial=0))
+    if places[-1] != len(blob):
+        raise ValueError(f"pieces add up to {places[-1]} bytes, the column holds {len(blob)}")
+    return places
+
+
 def split(blob: bytes, lengths: Iterable[int]) -> list[bytes]:
     """Cut `blob` into pieces of the given lengths; ValueError when they do not add up."""
-    ends = list(accumulate(lengths, initial=0))
-    if ends[-1] != len(blob):
-        raise ValueError(f"pieces add up to {ends[-1]} bytes, the column holds {len(blob)}")
-    return [blob[a:b] for a, b in pairwise(ends)]
+    return [blob[a:b] for a, b in pairwise(cuts(blob, lengths))]

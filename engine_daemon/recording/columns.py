@@ -45,8 +45,8 @@ from engine_daemon.protocol.events import (
 )
 from engine_daemon.protocol.image import Image
 from engine_daemon.protocol.packing import pack_ints, unpack_ints
+from engine_daemon.protocol.prompt_tokens import PromptTokens
 from engine_daemon.protocol.state import Place, SessionWord
-from engine_daemon.protocol.values import PromptToken
 from engine_daemon.recording.checks import check_prompt, check_scores
 from engine_daemon.recording.known import Known
 from engine_daemon.recording.paths import how_of
@@ -357,10 +357,10 @@ class Columns(Known):
     # The path ---------------------------------------------------------------------------------
 
     @property
-    def prompt_tokens(self) -> list[PromptToken]:
+    def prompt_tokens(self) -> PromptTokens:
         """The prompt's tokens as rows; empty before there is a prompt."""
         if self._prompt_tokens is None:
-            self._prompt_tokens = [] if self.prompt is None else self.prompt.tokens()
+            self._prompt_tokens = PromptTokens() if self.prompt is None else self.prompt.tokens()
         return self._prompt_tokens
 
     @property

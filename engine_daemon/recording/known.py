@@ -24,7 +24,7 @@ from engine_daemon.protocol.events import (
 )
 from engine_daemon.protocol.image import KnownImage
 from engine_daemon.protocol.packing import unpack_floats, unpack_ints
-from engine_daemon.protocol.values import PromptToken
+from engine_daemon.protocol.prompt_tokens import PromptTokens
 from engine_daemon.recording.paths import Paths
 
 ACTS_KEPT: Final = 64
@@ -77,7 +77,7 @@ class Known(Paths):
         self.failed: dict[int, str] = {}
         self._running = False
         self._predicted_once = False
-        self._prompt_tokens: list[PromptToken] | None = None
+        self._prompt_tokens: PromptTokens | None = None
         self.scored: PromptScored | None = None
         self._prompt_scores: tuple[list[float], list[int]] = ([], [])
         self.naive: list[tuple[int, float]] = []

@@ -181,7 +181,7 @@ def test_the_prompt_is_rows_once_and_ids_always() -> None:
     assert columns.prompt_ids == [257, 10, 11, 12]
     assert columns.prompt_tokens[0].start is None
     assert (columns.prompt_tokens[2].start, columns.prompt_tokens[2].end) == (2, 4)
-    assert (Columns().prompt_tokens, Columns().prompt_ids) == ([], [])
+    assert (list(Columns().prompt_tokens), Columns().prompt_ids) == ([], [])
 
 
 def test_an_empty_session_is_not_false() -> None:

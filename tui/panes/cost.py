@@ -10,6 +10,7 @@ Knows columns and a plot; no tokens.
 import math
 import re
 from collections.abc import Sequence
+from functools import partial
 from itertools import accumulate
 from typing import ClassVar, Final, Literal, NamedTuple
 
@@ -32,6 +33,7 @@ from tui.widgets.plot import (
     PAUSED,
     STOP,
     Series,
+    is_loaded,
     load_beside,
     plot_lines,
 )
@@ -173,21 +175,26 @@ class CostPane(Pane):
         if parts and rows >= _LEAST_ROWS:
             captions.append(parts)
         series = self._series()
+        ready = self._has_plot()
         if not any(one.xs for one in series):
-            self._load_plot()
             words = SafeText("Steps after the first one are drawn here")
             return [*captions, *empty(words, columns, rows - len(captions), self.palette)]
+        if not ready:
+            return captions
         high = self._highest(series)
         above = self._above()
-        series = [_within(one, high) if one.marker == STOP else one for one in series]
+        series = [one.within(high) if one.marker == STOP else one for one in series]
         lines = plot_lines(series, columns, rows - len(captions), low=0.0, high=high, above=above)
         return [*captions, *(self._coloured(line) for line in lines)]
 
-    def _load_plot(self) -> None:
-        """After this picture and before the first one with a plot: no key waits for it."""
-        if not self._plot_asked:
+    def _has_plot(self) -> bool:
+        """Whether what draws it is loaded; that begins after the first picture, which is drawn
+        again when it is."""
+        if not is_loaded() and not self._plot_asked:
             self._plot_asked = True
-            self.call_after_refresh(load_beside)
+            again = partial(self.call_later, self.refresh_from)
+            self.call_after_refresh(load_beside, again)
+        return is_loaded()
 
     def _highest(self, series: list[Series]) -> float:
         """A little over everything that is drawn at its place."""
@@ -230,12 +237,12 @@ class CostPane(Pane):
             derived = [(x, 1000 / y) for x, y in derived if y > 0]
         return [
             # What is drawn last is on top: the measured points, and of those where it stopped.
-            _series(derived, DERIVED),
-            _series(marks, PAUSED),
+            Series.of(derived, DERIVED),
+            Series.of(marks, PAUSED),
             Series(xs, ys),
-            _series(far, BELOW),
-            _series(points, MARK),
-            _series(self._stopped_at(), STOP),
+            Series.of(far, BELOW),
+            Series.of(points, MARK),
+            Series.of(self._stopped_at(), STOP),
         ]
 
     def _stopped_at(self) -> list[tuple[float, float]]:
@@ -384,12 +391,3 @@ class CostPane(Pane):
         now = modes.index(self._mode) if self._mode in modes else 0
         self._mode = modes[(now + 1) % len(modes)]
         self.refresh_from()
-
-
-def _within(stops: Series, high: float) -> Series:
-    """Places where it stopped; of a step that the axis does not reach to, at the top."""
-    return Series(stops.xs, [min(y, high) for y in stops.ys], stops.marker)
-
-
-def _series(points: Sequence[tuple[float, float]], marker: str) -> Series:
-    return Series([x for x, _ in points], [y for _, y in points], marker)

@@ -1,8 +1,10 @@
 """SEQUENCE: the text so far, each token shaded by its probability, the cursor on one of them.
 
-Lays out what is new only, a slice a frame, and draws what is visible. Knows view and flow.
+Lays out what is new only, of much of it a slice at a time between two keys, and draws what is
+visible. Knows view and flow.
 """
 
+import time
 from collections.abc import Sequence
 from typing import ClassVar, Final
 
@@ -19,8 +21,11 @@ from tui.text import SafeText, show_text, width
 from tui.view import View
 from tui.widgets.flow import Flow
 
-_SLICE: Final = 3000
-"""Tokens laid out a frame."""
+_SLICE: Final = 2000
+"""Tokens laid out at a time: some 5 ms."""
+_BETWEEN_S: Final = 0.002
+_REDRAWN_S: Final = 0.25
+"""Between two pictures of a text that is not laid out to its end yet."""
 _SPECIAL: Final = int(Flag.SPECIAL)
 _FORCED: Final = int(Flag.FORCED)
 _NO_SESSION: Final = (
@@ -45,6 +50,7 @@ class SequencePane(Pane):
         self._of: object = None
         self._top = 0
         self._looked_at: tuple[int, int] = (-1, -1)
+        self._going_on = False
 
     # Layout -----------------------------------------------------------------------------------
 
@@ -55,9 +61,20 @@ class SequencePane(Pane):
         if self._flow.width != max(columns, 4):
             self._flow.width = max(columns, 4)
             self._flow.clear()
-        if not self._flow.lay(self.view.whole_length, _SLICE):
-            self.call_after_refresh(self.refresh_from)
+        if not self._flow.lay(self.view.whole_length, _SLICE) and not self._going_on:
+            self._going_on = True
+            self.set_timer(_BETWEEN_S, self._lay_on)
         return self._flow
+
+    def _lay_on(self) -> None:
+        """Another slice, without a picture of each."""
+        self._going_on = False
+        columns, rows = self.size
+        if not rows or not self.view.length:
+            return
+        self._laid(columns - 1)
+        if not self._going_on or time.monotonic() - self._drawn_at > _REDRAWN_S:
+            self.refresh_from()
 
     def _at_token(self, flow: Flow) -> int:
         """The token under the cursor; one past the end for the pending one."""

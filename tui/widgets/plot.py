@@ -1,16 +1,15 @@
 """A plot of points as lines of text. The only file that knows plotext.
 
-It takes 100 to 200 ms to load: nobody waits for it who does not see a plot yet.
+It takes 100 to 200 ms to load: no picture and no key waits for it.
 
 Knows numbers and cells; nothing of steps or colours.
 """
 
 import math
 import threading
-from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Self
 
 DOT: Final = "•"
 MARK: Final = "×"
@@ -21,6 +20,8 @@ ABOVE: Final = "↑"
 """A point above what the axis reaches to; its figure stands beside it."""
 BELOW: Final = "↓"
 
+_over: Final = threading.Event()
+
 
 @dataclass(frozen=True, slots=True)
 class Series:
@@ -30,15 +31,32 @@ class Series:
     ys: Sequence[float]
     marker: str = DOT
 
+    @classmethod
+    def of(cls, points: Sequence[tuple[float, float]], marker: str) -> Self:
+        """Of pairs."""
+        return cls([x for x, _ in points], [y for _, y in points], marker)
 
-def load_beside() -> None:
-    """Begin to load plotext on a thread of its own: the first plot is to come soon."""
-    threading.Thread(target=_load, name="plotext", daemon=True).start()
+    def within(self, high: float) -> Self:
+        """What lies above is drawn at the top."""
+        return replace(self, ys=[min(y, high) for y in self.ys])
 
 
-def _load() -> None:
-    with suppress(ImportError):  # whoever draws tells
-        import plotext  # noqa: F401
+def load_beside(then: Callable[[], object]) -> None:
+    """Load plotext on a thread of its own, once; `then` is called on it when that is over."""
+
+    def load() -> None:
+        try:
+            import plotext  # noqa: F401
+        finally:
+            _over.set()
+            then()
+
+    threading.Thread(target=load, name="plotext", daemon=True).start()
+
+
+def is_loaded() -> bool:
+    """Nobody waits for plotext any more."""
+    return _over.is_set()
 
 
 def plot_lines(

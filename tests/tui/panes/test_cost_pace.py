@@ -1,20 +1,22 @@
 """COST PER STEP: how often it draws. A plot costs 10 ms, so that drawing it for each of a thousand
 events a second would be all that a viewer does."""
 
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 import psutil
 import pytest
 
-from tests.tui.pilot import screen, until
+from tests.tui.pilot import rows, screen, until
 from tests.tui.source import FakeSource
 from tests.tui.story import Story, state
 from tui.panes import cost
 from tui.panes.cost import CostPane
-from tui.widgets.plot import Series, plot_lines
+from tui.widgets import plot
+from tui.widgets.plot import DOT, Series, plot_lines
 
 LEAST_S = 0.25
 """Between two drawings at four a second."""
@@ -143,3 +145,18 @@ def test_plots_leave_no_memory_behind(plots: int) -> None:
     before = process.memory_info().rss
     draw(plots)
     assert process.memory_info().rss - before < 16_000_000
+
+
+async def test_what_draws_it_is_waited_for_by_no_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A screen opened amid a session: its captions at once, the plot as soon as it can be."""
+    asked: list[Callable[[], object]] = []
+    monkeypatch.setattr(plot, "_over", threading.Event())
+    monkeypatch.setattr(cost, "load_beside", asked.append)
+    async with screen(running()) as (pilot, app, _):
+        await until(pilot, lambda: len(asked) == 1)
+        assert not any(DOT in row for row in rows(app, "cost")[1:])
+        assert "ms a step" in rows(app, "cost")[0]
+        plot.load_beside(asked[0])
+        pane = app.main.query_one("#cost", CostPane)
+        await until(pilot, lambda: any(DOT in pane.render_line(y).text for y in range(2, 8)))
+        assert len(asked) == 1
