@@ -125,7 +125,7 @@ def test_exporters_and_their_registry() -> None:
 
 def test_backends_and_their_registry() -> None:
     files = {p.stem for p in (ROOT / "engine_daemon/worker/backends").glob("*.py")}
-    registered = {place.partition(":")[0].rpartition(".")[2] for place in BACKENDS.values()}
+    registered = {place.backend.partition(":")[0].rpartition(".")[2] for place in BACKENDS.values()}
     assert registered == files - {"__init__", "base"}
 
 

@@ -240,7 +240,7 @@ class EngineSide:
             self._routes[ready.rank] = route
             if ready.rank:
                 return
-            self._set(word="loading", stage="import")
+            self._set(word="loading", stage="look up")
             self._send("worker", wire.Load(options=self._options.engine))
         else:
             self.seats.encoder.route = route

@@ -34,7 +34,7 @@ from engine_daemon.protocol.worker import (
     WeightsSummed,
 )
 from engine_daemon.worker import host_memory
-from engine_daemon.worker.backends import make_backend
+from engine_daemon.worker.backends import locate, make_backend
 from engine_daemon.worker.backends.base import Backend, ChecksTokenizer, HasWeights
 from engine_daemon.worker.budget import limit_of
 from engine_daemon.worker.engine import Engine
@@ -193,10 +193,10 @@ def load(link: Link, leader: Leader | None, pulse: Pulse) -> Engine:
     """From `Load` to `EngineReady`. Raises InspectError when the model cannot be had."""
     options = link.take_one(Load).options
     progress = ProgressReport(link, pulse)
+    model_dir = locate(options, progress)
+    link.send(Located(model_dir=model_dir))
     progress("import", 0, 0)
     backend = backend_of(options, leader)
-    model_dir = backend.locate(options, progress)
-    link.send(Located(model_dir=model_dir))
     loaded = backend.load(options, model_dir, progress)
     table = PieceTable.read(Path(link.take_one(Pieces).path))
     if isinstance(backend, ChecksTokenizer):

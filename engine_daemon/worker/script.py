@@ -45,6 +45,12 @@ class Script:
 _KEYS: Final = [field.name for field in fields(Script)]
 
 
+def locate(options: EngineOptions, _progress: object) -> str:
+    """Nothing to find: the model is built in. InspectError for a script that is wrong."""
+    parse_script(options.model)
+    return ""
+
+
 def parse_script(model: str) -> Script:
     """The script in a model string; InspectError naming what is wrong.
 

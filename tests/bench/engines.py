@@ -21,6 +21,7 @@ from engine_daemon.protocol.packing import pack_ints
 from engine_daemon.protocol.pieces import PieceTable
 from engine_daemon.protocol.values import Sampler
 from engine_daemon.protocol.worker import EngineOptions, EventOut, Go, OpenSession, Seen
+from engine_daemon.worker.backends import locate
 from engine_daemon.worker.backends.hf import HfBackend
 from engine_daemon.worker.budget import limit_of
 from engine_daemon.worker.decode import DecodeSession
@@ -76,7 +77,7 @@ def load(folder: Path | None = None, *, plain: bool, dtype: Any = "bf16") -> Eng
         cache_dir=str(paths_for().cache),
         plain_engine=plain,
     )
-    loaded = backend.load(options, backend.locate(options, lambda *_: None), lambda *_: None)
+    loaded = backend.load(options, locate(options, lambda *_: None), lambda *_: None)
     size = loaded.model.vocabulary
     table = PieceTable("bench", [b" token%d" % i for i in range(size)], [False] * size)
     return Engine(backend, loaded, table)

@@ -28,6 +28,7 @@ from engine_daemon.protocol.worker import (
     Move,
     Seen,
 )
+from engine_daemon.worker.backends import locate
 from engine_daemon.worker.backends.base import NoMemoryError
 from engine_daemon.worker.backends.hf import HfBackend
 from engine_daemon.worker.budget import Member, Why, limit_of, make_room
@@ -210,7 +211,7 @@ class Table:
         options = EngineOptions(
             model=str(save_tiny(folder, kind)), device="cpu", dtype="fp32", snapshot_every=8
         )
-        loaded = backend.load(options, backend.locate(options, quiet), quiet)
+        loaded = backend.load(options, locate(options, quiet), quiet)
         pieces = PieceTable("none", [b"x"] * VOCABULARY, [False] * VOCABULARY)
         self.backend = backend
         engine = Engine(backend, loaded, pieces, KeptRows(), limit)

@@ -15,7 +15,7 @@ import pytest
 from engine_daemon.protocol.pieces import PieceTable
 from engine_daemon.protocol.values import DroppedBy, Sampler
 from engine_daemon.protocol.worker import EngineOptions
-from engine_daemon.worker.backends import BACKENDS, make_backend
+from engine_daemon.worker.backends import BACKENDS, locate, make_backend
 from engine_daemon.worker.backends.base import Backend, Distribution, Loaded, Report
 from engine_daemon.worker.decode import DecodeSession
 from engine_daemon.worker.engine import Engine
@@ -112,7 +112,7 @@ def case(
     )
     backend = make_backend(name)
     options = EngineOptions(backend=name, model=model, device="cpu", dtype="fp32")
-    loaded = backend.load(options, backend.locate(options, _ignore), _ignore)
+    loaded = backend.load(options, locate(options, _ignore), _ignore)
     yield Case(backend, loaded)
     backend.close()
 

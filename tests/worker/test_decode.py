@@ -33,7 +33,7 @@ class CountingBackend(ScriptedBackend):
 def engine(script: str = "") -> tuple[Engine, CountingBackend]:
     backend = CountingBackend()
     options = EngineOptions(backend="scripted", model=f"scripted:rate=0,{script}")
-    loaded = backend.load(options, backend.locate(options, _ignore), _ignore)
+    loaded = backend.load(options, "", _ignore)
     return Engine(backend, loaded, BuiltinTokenizer().table()), backend
 
 

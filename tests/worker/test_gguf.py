@@ -10,6 +10,7 @@ from engine_daemon.errors import InspectError
 from engine_daemon.model_store import cached_models
 from engine_daemon.protocol.worker import EngineOptions
 from engine_daemon.worker import fitting
+from engine_daemon.worker.backends import locate
 from engine_daemon.worker.backends.hf import HfBackend
 from engine_daemon.worker.convert import converted_note
 from engine_daemon.worker.fast.linear import named_weights
@@ -31,7 +32,7 @@ def test_a_quantised_gguf_is_dequantised_as_its_format_says_and_that_is_told(
     path = save_tiny_gguf(tmp_path / f"Tiny.{kind}.gguf", kind)
     options = EngineOptions(model=str(path), cache_dir=str(tmp_path / "cache"), device="cpu")
     backend = HfBackend()
-    loaded = backend.load(options, backend.locate(options, quiet), quiet)
+    loaded = backend.load(options, locate(options, quiet), quiet)
     assert loaded.notes == [
         f"Tiny.{kind}.gguf is a GGUF: its weights ({kind}) are dequantised to bf16"
     ]
@@ -52,7 +53,7 @@ def test_a_quantised_gguf_is_dequantised_as_its_format_says_and_that_is_told(
 def test_a_gguf_of_floats_is_converted_and_that_is_told(floats: Path, tmp_path: Path) -> None:
     options = EngineOptions(model=str(floats), cache_dir=str(tmp_path), device="cpu")
     backend = HfBackend()
-    folder = Path(backend.locate(options, quiet))
+    folder = Path(locate(options, quiet))
     note = "Tiny.F32.gguf is a GGUF in F32: its weights are converted to bf16"
     assert backend.load(options, str(folder), quiet).notes == [note]
     (folder / "gguf-types.json").unlink()  # as an earlier version left it
@@ -67,6 +68,6 @@ def test_a_gguf_that_does_not_fit_is_not_converted(
     monkeypatch.setattr(fitting, "glance", lambda _: Present(1000))
     options = EngineOptions(model=str(floats), cache_dir=str(tmp_path), device="cpu")
     with pytest.raises(InspectError, match="the model needs") as raised:
-        HfBackend().locate(options, quiet)
+        locate(options, quiet)
     assert raised.value.code == "no_memory"
     assert cached_models(tmp_path) == []

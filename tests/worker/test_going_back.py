@@ -16,6 +16,7 @@ from engine_daemon.protocol.packing import pack_ints
 from engine_daemon.protocol.pieces import PieceTable
 from engine_daemon.protocol.values import Restored, Sampler, Stops
 from engine_daemon.protocol.worker import AskRow, EngineOptions, Move
+from engine_daemon.worker.backends import locate
 from engine_daemon.worker.backends.hf import HfBackend
 from engine_daemon.worker.caches import HfCache
 from engine_daemon.worker.decode import DecodeSession
@@ -51,7 +52,7 @@ def engines(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Engine]:
 def _engine(folder: Path) -> Engine:
     backend = HfBackend()
     options = EngineOptions(model=str(folder), device="cpu", dtype="fp32", snapshot_every=EVERY)
-    loaded = backend.load(options, backend.locate(options, quiet), quiet)
+    loaded = backend.load(options, locate(options, quiet), quiet)
     return Engine(backend, loaded, PieceTable("none", [b"x"] * VOCABULARY, [False] * VOCABULARY))
 
 

@@ -12,6 +12,7 @@ import torch
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.protocol.values import Sampler
 from engine_daemon.protocol.worker import EngineOptions
+from engine_daemon.worker.backends import locate
 from engine_daemon.worker.backends.base import Loaded
 from engine_daemon.worker.backends.hf import HfBackend
 from engine_daemon.worker.probe import RowDistribution
@@ -42,7 +43,7 @@ def _one_thread() -> Iterator[None]:
 def load(folder: Path, dtype: Any = "fp32", **options: Any) -> tuple[HfBackend, Loaded]:
     backend = HfBackend()
     asked = EngineOptions(model=str(folder), device="cpu", dtype=dtype, **options)
-    assert backend.locate(asked, quiet) == str(folder.resolve())
+    assert locate(asked, quiet) == str(folder.resolve())
     return backend, backend.load(asked, str(folder), quiet)
 
 

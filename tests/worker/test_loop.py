@@ -29,6 +29,7 @@ from engine_daemon.protocol.worker import (
     Resample,
     Stacks,
 )
+from tests.worker.checkpoints import demo_model
 from tests.worker.conftest import PROMPT, WorkerUnderTest, opening
 
 WINDOW = 64
@@ -54,9 +55,8 @@ def test_greets_then_loads_then_is_ready(worker: WorkerUnderTest) -> None:
     ready = worker.expect(ChildReady)
     assert (ready.role, ready.version, ready.pid) == ("worker", __version__, worker.process.pid)
     worker.send(Load(options=EngineOptions(backend="scripted", model="scripted:load_ms=150")))
-    stages = [worker.expect(Progress).stage]
     assert worker.expect(Located).model_dir == ""
-    stages.append(worker.expect(Progress).stage)
+    stages = [worker.expect(Progress).stage, worker.expect(Progress).stage]
     worker.send_pieces()
     engine = worker.expect(EngineReady)
     assert stages == ["import", "load"]
@@ -68,7 +68,7 @@ def test_greets_then_loads_then_is_ready(worker: WorkerUnderTest) -> None:
 def test_waits_for_the_table_of_pieces(worker: WorkerUnderTest) -> None:
     worker.start()
     worker.expect(Located)
-    worker.expect(Progress)
+    assert [worker.expect(Progress).stage for _ in range(2)] == ["import", "load"]
     assert worker.silent(0.2)
     worker.send_pieces()
     worker.expect(EngineReady)
@@ -380,7 +380,7 @@ def test_dies_with_the_hub(worker: WorkerUnderTest, where: str) -> None:
 def test_dies_with_the_hub_while_it_imports_torch(worker: WorkerUnderTest, after_s: float) -> None:
     if importlib.util.find_spec("torch") is None:
         pytest.skip("torch is not installed")
-    worker.start("no-such-model", backend="hf")
+    worker.start(str(demo_model()), backend="hf")
     assert worker.expect(Progress).stage == "import"
     assert worker.silent(after_s)
     worker.hang_up()

@@ -214,7 +214,7 @@ def test_a_gguf_is_converted_once(gguf: Path, tmp_path: Path) -> None:
     seen: list[tuple[str, int, int]] = []
     options = EngineOptions(model=str(gguf), cache_dir=str(tmp_path), device="cpu", dtype="fp32")
     backend = HfBackend()
-    folder = backend.locate(options, lambda *x: seen.append(x))
+    folder = locate(options, lambda *x: seen.append(x))
     assert Path(folder).parent == tmp_path / "models"
     converting = [(done, total) for stage, done, total in seen if stage == "convert"]
     assert converting == sorted(converting)
@@ -223,9 +223,9 @@ def test_a_gguf_is_converted_once(gguf: Path, tmp_path: Path) -> None:
     assert [x.name for x in cached_models(tmp_path)] == [Path(folder).name]
 
     seen.clear()
-    assert backend.locate(options, lambda *x: seen.append(x)) == folder
+    assert locate(options, lambda *x: seen.append(x)) == folder
     assert seen == []
-    loaded = backend.load(options, folder, quiet)
+    loaded = backend.load(options, str(folder), quiet)
     assert (loaded.model.name, loaded.eos_ids) == ("Tiny.F32", [2])
     row = backend.forward([5, 6, 7], backend.new_cache("kv")).distribution
     assert math.isfinite(row.evaluate(Sampler(), []).report(3).logsumexp)

@@ -23,7 +23,7 @@ def loaded(keys: str = "") -> tuple[ScriptedBackend, Loaded]:
     def note(stage: str, done: int, total: int) -> None:
         progress.append((stage, done, total))
 
-    made = backend.load(options, backend.locate(options, note), note)
+    made = backend.load(options, "", note)
     assert progress[-1][1] == progress[-1][2] > 0
     return backend, made
 
@@ -154,7 +154,7 @@ def test_loading_can_fail() -> None:
 def test_keeps_its_rate_on_average() -> None:
     backend = ScriptedBackend()
     options = EngineOptions(backend="scripted", model="scripted:rate=2000")
-    backend.load(options, backend.locate(options, _ignore), _ignore)
+    backend.load(options, "", _ignore)
     cache = backend.new_cache("kv")
     backend.forward([300], cache)
     due = backend._due_ns

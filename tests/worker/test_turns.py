@@ -33,7 +33,7 @@ class Table:
     def __init__(self, script: str = "") -> None:
         backend = ScriptedBackend()
         options = EngineOptions(backend="scripted", model=f"scripted:rate=0,{script}")
-        loaded = backend.load(options, backend.locate(options, _ignore), _ignore)
+        loaded = backend.load(options, "", _ignore)
         engine = Engine(backend, loaded, BuiltinTokenizer().table())
         self.log: list[tuple[str, Event]] = []
         self.inbox: list[Message] = []

@@ -158,13 +158,6 @@ class Backend(Protocol):
         """Load the model that `locate` found. Raises InspectError (exit 3)."""
         ...
 
-    def locate(self, options: EngineOptions, progress: ProgressFn) -> str:
-        """Find, download or convert the model; the directory it lies in, or "" for a built-in one.
-
-        Raises InspectError (exit 3).
-        """
-        ...
-
     def new_cache(self, mode: Literal["kv", "none"]) -> SessionCache:
         """An empty cache."""
         ...

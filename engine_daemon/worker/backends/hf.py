@@ -90,10 +90,6 @@ class HfBackend:
 
     # Loading -----------------------------------------------------------------------------------
 
-    def locate(self, options: EngineOptions, progress: ProgressFn) -> str:
-        """The folder the model lies in. Raises InspectError (exit 3)."""
-        return str(models.locate(options, progress))
-
     def load(self, options: EngineOptions, model_dir: str, progress: ProgressFn) -> Loaded:
         """Load the checkpoint in `model_dir` and run it once. Raises InspectError (exit 3)."""
         started = time.monotonic()

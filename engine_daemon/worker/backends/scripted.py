@@ -182,15 +182,10 @@ class ScriptedBackend:
         self._distributions: dict[int, ScriptedDistribution] = {}
         self._due_ns = 0
 
-    def locate(self, options: EngineOptions, progress: ProgressFn) -> str:
-        """Nothing to find: the model is built in."""
-        self._script = parse_script(options.model)
-        return ""
-
     def load(self, options: EngineOptions, model_dir: str, progress: ProgressFn) -> Loaded:
         """Take as long as the script says, then fail or be ready."""
         started = time.monotonic()
-        script = self._script
+        script = self._script = parse_script(options.model)
         self._rows = RowTable(script)
         parameters = ROWS * script.vocab
         weights = parameters * _LOGIT_BYTES
