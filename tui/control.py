@@ -75,7 +75,10 @@ class Control:
             raise InspectError("no session yet", "ctrl+n opens one")
         status = self._view.columns.status
         if status == "closed":
-            raise InspectError("this session is closed", "ctrl+n opens another")
+            raise InspectError(
+                "this session is closed",
+                f"llm-inspect open {self._view.session} goes on with it, ctrl+n opens another",
+            )
         if status == "waiting":
             raise InspectError("the first distribution is not there yet")
 

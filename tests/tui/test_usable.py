@@ -45,6 +45,7 @@ async def test_a_closed_session_offers_what_can_still_be_done() -> None:
         for key in ("space", "s", "p", "i"):
             await pilot.press(key)
             await until(pilot, lambda: "this session is closed" in said(app))
+            assert f"llm-inspect open {app.view.session} goes on with it" in said(app)
             await pilot.press("G")
         assert app.screen is app.main
         assert source.sent == []
