@@ -26,6 +26,7 @@ from engine_daemon.protocol.commands import Open
 from engine_daemon.protocol.state import State
 from engine_daemon.protocol.values import PromptSpec
 from tui.commands import ActionProvider
+from tui.in_order import Acted, InOrder
 from tui.screens.main import MainScreen
 from tui.source import OpenSource
 from tui.standstill import PERIOD_S, Standstill, drop_unread
@@ -73,6 +74,7 @@ class InspectApp(App[InspectError]):
         self._open = open_command
         self._wanted = session
         self._standstill = Standstill(lambda: drop_unread(terminal()))
+        self._in_order = InOrder(self, self._given)
         self.view = View()
         self.view.opening = open_command is not None or session is not None
         self.main = self.make_main(observe=observe)
@@ -168,6 +170,13 @@ class InspectApp(App[InspectError]):
         self.theme = name
 
     async def on_event(self, event: events.Event) -> None:
+        """Keys go one after the other."""
+        if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
+            await self._in_order.take(event)
+        else:
+            await self._given(event)
+
+    async def _given(self, event: events.Event) -> None:
         """Input that was given while this process stood still goes nowhere."""
         given = isinstance(event, events.InputEvent | events.Paste)
         if given and not self.is_headless and self._standstill.drops(event.time):
@@ -175,6 +184,10 @@ class InspectApp(App[InspectError]):
             self._look_whether_it_stood()
             return
         await super().on_event(event)
+
+    async def on_acted(self, behind: Acted) -> None:
+        """A key has been all the way."""
+        await self._in_order.back(behind)
 
     def on_key(self, event: events.Key) -> None:
         """A key that nothing took."""

@@ -276,6 +276,25 @@ def test_a_key_and_what_is_typed_for_its_dialog_may_come_together(place: Place) 
         screen.until("1  step=3")
 
 
+def test_keys_that_come_together_are_acted_on_in_their_order(place: Place) -> None:
+    """As over a slow link: what is bound would come after what is text."""
+    left, backspace, tab = "\x1b[D", "\x7f", "\t"
+    with place.terminal(*SCRIPTED, "Hello") as screen:
+        screen.until("step 0 pending")
+        for _ in range(3):
+            screen.press(f"ben{backspace}tr{left}{left}X{left}Y")
+            screen.until("eYXtr")
+            screen.press("escape")
+            screen.until(lambda picture: "BREAKPOINTS" not in picture)
+            screen.press(f"p {tab}0.8{tab}5")
+            screen.until(lambda picture: re.search(r"temperature +0\.8 ", picture) is not None)
+            screen.until(lambda picture: re.search(r"top-k +5 ", picture) is not None)
+            screen.press("escape")
+            screen.until(lambda picture: "temperature" not in picture)
+        screen.press("sss")
+        screen.until("step 3 pending")
+
+
 def test_a_screen_outlives_its_daemon_and_names_what_brings_it_back(place: Place) -> None:
     with place.terminal(*SCRIPTED, "Hello pods are") as screen:
         screen.until("step 0 pending")
