@@ -36,9 +36,7 @@ def resolve_all(
     return conditions, [resolve(tokenizer, table, text) for text in watch]
 
 
-def resolve(
-    tokenizer: Tokenizer, table: PieceTable, text: bytes, hint: str = _A_PIECE
-) -> TokenIds:
+def resolve(tokenizer: Tokenizer, table: PieceTable, text: bytes, hint: str = _A_PIECE) -> TokenIds:
     """The tokens whose bytes are `text`; InspectError that lists its pieces when there is none,
     with this `hint`."""
     ids = [token_id for token_id, piece in enumerate(table.pieces) if piece == text]

@@ -86,6 +86,7 @@ def test_weights_that_make_no_number_are_an_error_of_the_engine(
 
 
 def test_a_gguf_says_that_its_weights_are_dequantised(place: Place, tmp_path: Path) -> None:
+    place.env["XDG_CACHE_HOME"] = str(place.root / "cache")  # the user's is none of its business
     path = save_tiny_gguf(tmp_path / "Tiny.Q8_0.gguf", "Q8_0")
     words = ("run", "--model", str(path), *PLACE, "--steps", "2")
     lines = place.json(*words, "--json", "ab")
