@@ -1,4 +1,10 @@
-"""`models list`: what lies in the cache and loads without network."""
+"""`models list`: what lies in the cache and loads without network, and what fits here now."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
@@ -6,21 +12,59 @@ from engine_daemon.cli.options import Given
 from engine_daemon.cli.output import tell
 from engine_daemon.cli.table import table
 from engine_daemon.cli.target import target_of
-from engine_daemon.model_store import DEMO_NAME, cached_models
+from engine_daemon.model_store import DEMO_NAME, CachedModel, cached_models
 from engine_daemon.sizes import sized
+
+_MODULE: Final = "engine_daemon.worker.fits"
+_ASKED_S: Final = 120.0
+"""A first import of torch from a slow disk takes long."""
 
 
 def main(given: Given) -> int:
     """`models list`."""
-    target = target_of(given)
-    models = cached_models(target.paths.cache)
+    models = cached_models(target_of(given).paths.cache)
+    reasons = _reasons(models)
     if given.json:
-        for model in models:
+        for model, why in zip(models, reasons, strict=True):
             row = {"name": model.name, "path": str(model.path), "bytes": model.bytes}
-            tell(msgspec.json.encode(row).decode())
+            fits = None if why is None else not why
+            tell(msgspec.json.encode({**row, "fits": fits, "why": why or ""}).decode())
     elif models:
-        rows = [(m.name, sized(m.bytes), str(m.path)) for m in models]
-        tell(table(("MODEL", "SIZE", "PATH"), rows))
+        rows = [
+            (m.name, sized(m.bytes), _word(why), str(m.path))
+            for m, why in zip(models, reasons, strict=True)
+        ]
+        tell(table(("MODEL", "SIZE", "FITS", "PATH"), rows))
+        for model, why in zip(models, reasons, strict=True):
+            if why:
+                tell(f"{model.name}: {why}")
     else:
         tell(f"no model is cached yet; {DEMO_NAME} is fetched when it is first used")
     return 0
+
+
+def _word(why: str | None) -> str:
+    return "-" if why is None else "no" if why else "yes"
+
+
+def _reasons(models: Sequence[CachedModel]) -> list[str | None]:
+    """Why each would not be loaded now, empty where it would be; None where nobody can say, as
+    without the engine. Asked of a process of the engine's: torch is its alone."""
+    unknown: list[str | None] = [None] * len(models)
+    if not models:
+        return unknown
+    words = [sys.executable, "-P", "-m", _MODULE, *(str(m.path.absolute()) for m in models)]
+    try:
+        done = subprocess.run(
+            words,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_ASKED_S,
+            cwd="/",
+            check=False,
+        )
+        told: list[str | None] = [json.loads(line)["why"] for line in done.stdout.splitlines()]
+    except (OSError, subprocess.TimeoutExpired, ValueError):
+        return unknown
+    return told if len(told) == len(models) else unknown

@@ -12,6 +12,7 @@ from engine_daemon.protocol.values import TokenIds
 from engine_daemon.tokens.tokenizer import Source, Tokenizer
 
 _MOST_NAMED = 8
+_A_PIECE = "Use one of the pieces"
 
 
 def resolve_all(
@@ -26,14 +27,18 @@ def resolve_all(
         from engine_daemon.conditions.parser import parse
 
         conditions = [
-            [resolve(tokenizer, table, text) for text in literals(parse(source))]
+            [
+                resolve(tokenizer, table, text, f"{_A_PIECE}, or text~ for text of any length")
+                for text in literals(parse(source))
+            ]
             for source in sources
         ]
     return conditions, [resolve(tokenizer, table, text) for text in watch]
 
 
-def resolve(tokenizer: Tokenizer, table: PieceTable, text: bytes) -> TokenIds:
-    """The tokens whose bytes are `text`; InspectError that lists its pieces when there is none."""
+def resolve(tokenizer: Tokenizer, table: PieceTable, text: bytes, hint: str = _A_PIECE) -> TokenIds:
+    """The tokens whose bytes are `text`; InspectError that lists its pieces when there is none,
+    with this `hint`."""
     ids = [token_id for token_id, piece in enumerate(table.pieces) if piece == text]
     if ids:
         return TokenIds(text=text, ids=pack_ints("I", ids))
@@ -49,7 +54,7 @@ def resolve(tokenizer: Tokenizer, table: PieceTable, text: bytes) -> TokenIds:
     more = " …" if len(pieces) > _MOST_NAMED else ""
     raise InspectError(
         f"{shown} is no single token; its pieces are {named}{more}",
-        "Use one of the pieces, or text~ for text of any length",
+        hint,
         code="no_token",
     )
 

@@ -106,6 +106,9 @@ class Telling:
 
 
 def one_line(error: Exception) -> str:
-    """What an exception says, fit for a screen."""
-    words = " ".join(str(error).split()) or type(error).__name__
+    """What an exception says, and what to do where it knows it, fit for a screen."""
+    said = str(error)
+    if isinstance(error, InspectError) and error.hint:
+        said = f"{said}. {error.hint}"
+    words = " ".join(said.split()) or type(error).__name__
     return words if len(words) <= _LONGEST_MESSAGE else words[: _LONGEST_MESSAGE - 1] + "…"

@@ -87,8 +87,10 @@ def test_a_wrong_condition_is_shown_before_a_daemon_is_started(place: Place) -> 
 def test_a_text_that_is_no_token_is_exit_2_with_its_pieces(place: Place) -> None:
     failed = place.run("run", *SCRIPTED, "--until", 'token="qx"', "Hello", code=2)
     assert '"q" "x"' in failed.err
+    assert "or text~ for text of any length" in failed.err
     watched = place.run("run", *SCRIPTED, "--watch", " of life", "Hello", code=2)
     assert '" of" " life"' in watched.err
+    assert "text~" not in watched.err  # which only a condition can ask for
 
 
 def test_a_time_limit_is_exit_124(place: Place) -> None:

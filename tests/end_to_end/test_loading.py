@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.command import Place
-from tests.worker.checkpoints import save_sparse, save_tiny_gguf
+from tests.worker.checkpoints import save_sparse, save_tiny_gguf, save_tokenizer, tiny_model
 
 pytestmark = pytest.mark.engine
 PLACE = ("--device", "cpu")
@@ -64,7 +64,29 @@ def test_an_engine_that_runs_out_of_memory_says_what_it_needed(
     assert again[-1]["reason"] == "length"
 
 
+def test_weights_that_make_no_number_are_an_error_of_the_engine(
+    place: Place, tmp_path: Path
+) -> None:
+    """It says what may be done, and leaves the session and the engine as they are."""
+    import torch
+
+    folder = tmp_path / "Damaged"
+    model = tiny_model("llama")
+    with torch.no_grad():
+        model.model.norm.weight[5] = float("nan")
+    model.save_pretrained(folder)
+    save_tokenizer(folder)
+    done = place.run("run", "--json", "--model", str(folder), *PLACE, "w1", code=5)
+    last = done.lines[-1]
+    assert last["event"] == "error"
+    assert last["message"].startswith("the model produced a NaN or infinite logit. The weights may")
+    assert "--dtype" in last["message"]
+    assert "Traceback" not in done.err
+    assert place.status()["engine"]["word"] == "ready"
+
+
 def test_a_gguf_says_that_its_weights_are_dequantised(place: Place, tmp_path: Path) -> None:
+    place.env["XDG_CACHE_HOME"] = str(place.root / "cache")  # the user's is none of its business
     path = save_tiny_gguf(tmp_path / "Tiny.Q8_0.gguf", "Q8_0")
     words = ("run", "--model", str(path), *PLACE, "--steps", "2")
     lines = place.json(*words, "--json", "ab")

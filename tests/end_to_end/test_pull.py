@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.command import Place
-from tests.worker.checkpoints import demo_model, save_tiny, save_tiny_gguf
+from tests.worker.checkpoints import demo_model, save_sparse, save_tiny, save_tiny_gguf
 from tests.worker.test_hub_model import Hub, hub
 
 __all__ = ["hub"]
@@ -32,6 +32,26 @@ def test_a_gguf_file_is_converted_once(place: Place) -> None:
     assert row["path"] in again.out.decode()
     assert Path(row["path"]).name in place.run("models", "list").out.decode()
     assert not list(place.connections())
+
+
+def test_the_list_says_what_fits(place: Place) -> None:
+    """Two terabytes, of which the disk holds none, beside a model that is tiny."""
+    models = place.root / "hub"
+    for name, save in (
+        ("huge", lambda folder: save_sparse(folder, layers=125, width=36864)),
+        ("tiny", save_tiny),
+    ):
+        save(models / f"models--acme--{name}" / "snapshots" / "1")
+    huge, tiny = (
+        json.loads(line) for line in place.run("models", "list", "--json").out.splitlines()
+    )
+    assert (huge["name"], huge["fits"]) == ("acme/huge", False)
+    assert "TB weights in bf16" in huge["why"]
+    assert (tiny["name"], tiny["fits"], tiny["why"]) == ("acme/tiny", True, "")
+    head, first, second, why = place.run("models", "list").out.decode().splitlines()
+    assert head.split() == ["MODEL", "SIZE", "FITS", "PATH"]
+    assert [line.split()[-2] for line in (first, second)] == ["no", "yes"]
+    assert why.startswith("acme/huge: the model needs")
 
 
 def test_a_repository_is_downloaded(place: Place, hub: Hub) -> None:

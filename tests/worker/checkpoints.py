@@ -86,13 +86,15 @@ def tiny_model(kind: str, **changes: Any) -> Any:
                 layer_types=windows,
             )
             made = t.Gemma3ForCausalLM(config)
-        case "qwen3_5":
+        case "qwen3_5" | "qwen3_5 of 4":
+            heads = 4 if kind == "qwen3_5 of 4" else 2
+            shape = {**base, "num_key_value_heads": heads}
             config = t.Qwen3_5TextConfig(
-                **base,
+                **shape,
                 num_hidden_layers=4,
                 head_dim=32,
-                linear_num_key_heads=2,
-                linear_num_value_heads=4,
+                linear_num_key_heads=heads,
+                linear_num_value_heads=2 * heads,
                 linear_key_head_dim=16,
                 linear_value_head_dim=16,
             )

@@ -42,6 +42,7 @@ from engine_daemon.tokens.builtin import BuiltinTokenizer
 from engine_daemon.worker.backends.base import NoMemoryError
 from engine_daemon.worker.ranks import wire
 from engine_daemon.worker.ranks.leader import Leader
+from tests.daemons import wait_for
 from tests.worker.checkpoints import VOCABULARY, quiet, save_tiny
 from tests.worker.conftest import WorkerUnderTest, opening
 
@@ -260,14 +261,20 @@ def test_two_ranks_of_a_hybrid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             assert (stacks.ask, "MainThread" in stacks.text) == (7 + rank, True)
 
 
-def test_four_ranks(tmp_path: Path) -> None:
-    folder = save_tiny(tmp_path / "tiny", "llama of 4")
+@pytest.mark.parametrize("kind", ["llama of 4", "qwen3_5 of 4"])
+def test_four_ranks(tmp_path: Path, kind: str) -> None:
+    folder = save_tiny(tmp_path / "tiny", kind)
     expected = walk(OneRank(folder))
     with ranked(4) as worker:
         assert worker.bring_up(folder).model.ranks == 4
         told = walk(worker)
-        worker.ranks.close()  # as the end of the hub does
-        assert [child._process.wait(PATIENCE_S) for child in worker.ranks.children] == [1] * 4
+        if kind == "llama of 4":
+            worker.ranks.close()  # as the end of the hub does
+            assert [child._process.wait(PATIENCE_S) for child in worker.ranks.children] == [1] * 4
+        else:
+            worker.ranks.children[3].kill()
+            wait_for(lambda: worker.ranks.loss() is not None, PATIENCE_S)
+            assert str(worker.ranks.loss()) == "rank 3 was killed (SIGKILL)"
     assert [type(e) for e in told] == [type(e) for e in expected]
     for ours, theirs in zip(told, expected, strict=True):
         same(ours, theirs, 4)
