@@ -15,7 +15,7 @@ from engine_daemon.cli.leave import QUIET_S
 from engine_daemon.cli.options import Given
 from engine_daemon.cli.output import say, tell
 from engine_daemon.cli.request import who
-from engine_daemon.cli.run import FAULTS
+from engine_daemon.cli.run import FAULTS, disk_full
 from engine_daemon.cli.sessions import closed_session
 from engine_daemon.cli.target import Target, target_of
 from engine_daemon.client import DaemonClient
@@ -139,6 +139,7 @@ class _Watch:
         self._outcome: Stopped | Closed | None = None
         self._cause: bytes | None = None
         self._commanded = False
+        self._asked_at = 0
         self._said = False
         self._last: Stepped | None = None
         client.follow(found.session, snapshot=True)
@@ -164,6 +165,7 @@ class _Watch:
                 else:
                     for seq, packed in update.ev:
                         self._take(seq, packed)
+            self._check_log()
             if came:
                 return True
 
@@ -171,7 +173,7 @@ class _Watch:
         event = self.columns.apply(seq, packed)
         match event:
             case Commanded() if event.cause is not None and event.cause == self._cause:
-                self._commanded = True
+                self._commanded, self._asked_at = True, seq
             case Stepped() if self._commanded:
                 self._last = event
             case Closed() if self._cause is not None:  # an older one: the log was opened again
@@ -180,6 +182,15 @@ class _Watch:
                 self._outcome = self._outcome or event
             case _:
                 pass
+
+    def _check_log(self) -> None:
+        """No outcome comes of a log that cannot be written. A word of the state that is older than
+        the command does not count: there was room for the command."""
+        if not self._commanded or self._outcome is not None:
+            return
+        for info in self._client.state.sessions:
+            if info.session == self._found.session and info.trouble and info.head > self._asked_at:
+                raise disk_full(info)
 
     async def send(self, do: AnyCommand, at: At | None) -> None:
         """Give the command and wait for its outcome."""

@@ -44,7 +44,7 @@ from engine_daemon.protocol.events import (
     Switched,
     UnknownEvent,
 )
-from engine_daemon.protocol.state import State
+from engine_daemon.protocol.state import SessionInfo, State
 
 FAULTS: Final = {
     "no_memory": Exit.MODEL,
@@ -230,14 +230,9 @@ class Run:
     def _look(self, state: State) -> None:
         """Show how the model loads while the session waits for it; give up when it cannot, or
         when the session's log cannot be written."""
-        trouble = next((s.trouble for s in state.sessions if s.session == self._session), "")
-        if trouble and not (self._done or self._closed):
-            raise InspectError(
-                trouble,
-                f"Free some space, then: llm-inspect resume {self._session}",
-                exit_code=Exit.DAEMON,
-                code="disk_full",
-            )
+        info = next((s for s in state.sessions if s.session == self._session), None)
+        if info is not None and info.trouble and not (self._done or self._closed):
+            raise disk_full(info)
         self._tell_stuck(state)
         if self._lines.columns.status == "waiting":
             if state.engine.word == "dead" and not state.engine.details.again:
@@ -373,6 +368,16 @@ class Run:
         waiting = self._lines.columns.status == "waiting"
         lost_model = waiting and error.exit_code is Exit.MODEL
         self.stays_open = not (self._closed or self._rejected or lost_model)
+
+
+def disk_full(info: SessionInfo) -> InspectError:
+    """What to tell who waits for a session whose log cannot be written."""
+    return InspectError(
+        info.trouble,
+        f"Free some space, then: llm-inspect resume {info.session}",
+        exit_code=Exit.DAEMON,
+        code="disk_full",
+    )
 
 
 def _concerns(event: Event | UnknownEvent) -> bool:

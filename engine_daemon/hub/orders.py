@@ -141,8 +141,9 @@ class Orders:
         return session.id, self._leases.grant(session.id, viewer.id, viewer.who, now)
 
     def _tell_followers(self, viewer: Viewer, name: str) -> None:
-        """Its recording is gone; nobody follows it any more."""
-        for one in self._viewers.values():
+        """Its recording is gone; nobody follows it any more. Who turns out to have left when told
+        is forgotten meanwhile."""
+        for one in list(self._viewers.values()):
             if one.following.pop(name, None) is not None and one is not viewer:
                 self._tell(one.id, cmd.Removed(session=name, by=viewer.who))
 

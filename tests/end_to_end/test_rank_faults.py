@@ -2,6 +2,8 @@
 
 import os
 import signal
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -29,17 +31,23 @@ def lost(place: Place, session: str) -> list[tuple[int, str | None, int | None]]
     return [(e.rank, e.signal, e.exit_code) for e in events if isinstance(e, EngineLost)]
 
 
-def ended_by(place: Place, rank: int, number: signal.Signals, start: int) -> None:
-    """End a rank so: all of this start go, and the next one comes up."""
+def ended_by(place: Place, rank: int, number: signal.Signals, start: int) -> float:
+    """End a rank so: all of this start go, and the next one comes up; the seconds until the last
+    was gone."""
     pids = engine(place)["details"]["pids"]
+    began = time.monotonic()
     os.kill(pids[rank], number)
     wait_for(lambda: not any(alive(pid) for pid in pids))
+    gone = time.monotonic() - began
     wait_for(lambda: engine(place)["word"] == "ready" and engine(place)["engine"] == start, LOAD_S)
+    return gone
 
 
 @pytest.mark.fault("E2")
 @pytest.mark.fault("E4")
-def test_two_ranks_of_which_one_is_stopped_then_crashes(place: Place, tmp_path: Path) -> None:
+def test_two_ranks_of_which_one_is_stopped_then_crashes(
+    place: Place, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
     folder = place.root / "config" / "llm-inspect"
     folder.mkdir(parents=True)
     (folder / "config.toml").write_text('[daemon.default]\nstuck = "2s"\n')
@@ -66,8 +74,9 @@ def test_two_ranks_of_which_one_is_stopped_then_crashes(place: Place, tmp_path: 
     wait_for(lambda: place.session(session)["place"]["step"] == 4)
     assert engine(place)["details"]["pids"] == pids
 
-    ended_by(place, 1, signal.SIGSEGV, 2)
+    crashed = ended_by(place, 1, signal.SIGSEGV, 2)
     place.run("step", session)  # this start of the engine has the session, too
-    ended_by(place, 0, signal.SIGABRT, 3)
+    aborted = ended_by(place, 0, signal.SIGABRT, 3)
+    record_property("figure", f"both gone {max(crashed, aborted):.2f} s after one at the most")
     assert lost(place, session) == [(1, "SIGSEGV", None), (0, "SIGABRT", None)]
     assert "at step 6" in place.run("step", session).out.decode()

@@ -67,7 +67,7 @@ def one(lines: list[Line], event: str) -> Line:
     return found
 
 
-@pytest.mark.fault("S3")
+@pytest.mark.fault("S3", "E2")
 def test_fp8_on_two_ranks_and_the_death_of_each(place: Place, tmp_path: Path) -> None:
     folder = published_fp8.save(tmp_path / "Tiny3.6-FP8")
     options = ("--model", str(folder), "--tp", "2", "--device", "cpu", "--dtype", "fp32")

@@ -18,6 +18,8 @@ from engine_daemon.recording.format import frame
 from engine_daemon.recording.reader import Recording
 from engine_daemon.recording.writer import LogWriter
 from tests.daemons import Daemon, directories, watching
+from tests.end_to_end.command import SCRIPTED, Place
+from tests.end_to_end.conftest import place as place
 from tests.recording import logs
 
 LIMIT = 100_000
@@ -70,6 +72,30 @@ def test_a_run_ends_with_4_when_the_disk_is_full() -> None:
         assert ended.returncode == 4
         assert b"cannot write" in ended.stderr
         assert b"attach --session" in ended.stderr
+
+
+@pytest.mark.terminal
+@pytest.mark.fault("R1")
+def test_who_waits_for_a_step_and_who_looks_are_told_that_the_disk_is_full(place: Place) -> None:
+    """There is room for the command and for nothing that comes of it, not even the stop. Found by
+    use: `step` waited for ever, and the screen said nothing."""
+    place.run("run", *SCRIPTED, "--steps", "3", "--keep", "Hello")
+    (info,) = place.status()["sessions"]
+    session = str(info["session"])
+    with place.terminal("attach", columns=160) as screen:
+        screen.until("Hello")
+        pid = int(place.status()["pid"])
+        limit_files(pid, place.recording(session).stat().st_size + 190)
+        done = place.run("step", session, code=4)
+        assert "cannot write" in done.err
+        assert f"Free some space, then: llm-inspect resume {session}" in done.err
+        screen.until("NOT WRITTEN")
+        screen.until(" · free some space, then go on")
+        limit_files(pid, resource.RLIM_INFINITY)
+        screen.until(lambda picture: "NOT WRITTEN" not in picture and "goes on" in picture)
+        screen.press("q")
+        screen.finish()
+    assert "stands at step" in place.run("step", session).out.decode()
 
 
 @pytest.mark.fault("R1")

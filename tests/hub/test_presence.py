@@ -3,12 +3,15 @@
 import asyncio
 import time
 
+import psutil
+
 from engine_daemon.client import DaemonClient
 from engine_daemon.hub.hub import GROWTH_PERIOD_S
 from engine_daemon.protocol import commands as cmd
 from engine_daemon.protocol.commands import StateMessage
-from tests.daemons import PATIENCE_S, Daemon, Watch, running_daemon, watching
+from tests.daemons import PATIENCE_S, Daemon, Watch, running_daemon, wait_for, watching
 from tests.hub.test_lease import SLOW, second
+from tests.hub.test_wire import RawViewer
 
 
 async def test_presence_says_who_holds_and_who_follows_what() -> None:
@@ -98,3 +101,29 @@ async def remove_what_is_looked_at(daemon: Daemon) -> None:
         ]
         await first.until(lambda _: [v.sessions for v in first.client.state.viewers] == [[], []])
         await other.close()
+
+
+async def test_a_recording_is_removed_just_as_those_who_looked_at_it_leave() -> None:
+    """Found by use: the hub learns that they are gone when it tells them, in the middle of the
+    list of viewers; it died of it."""
+    with running_daemon(SLOW) as daemon:
+        hub = psutil.Process(daemon.pid)
+        async with watching(daemon.paths) as watch:
+            await watch.standing(0)
+            await watch.client.command(cmd.Close(), watch.session)
+            await watch.until(lambda _: watch.client.state.sessions == [])
+            fds = hub.num_fds()
+            leaving = [RawViewer(daemon) for _ in range(3)]
+            for viewer in leaving:
+                viewer.send(cmd.Hello(min=1, max=1, caps=[], client="raw", who="leaving"))
+                viewer.until("welcome")
+                viewer.send(cmd.Sub(session=watch.session, start=0, win_bytes=1 << 20))
+                viewer.until("batch")
+            await watch.until(lambda _: len(watch.client.state.viewers) == 4)
+            for viewer in leaving:
+                viewer.close()
+            wait_for(lambda: hub.num_fds() <= fds)
+            release = cmd.Release(session=watch.session, removed=True)
+            await watch.client.command(release, watch.session)
+            await watch.until(lambda _: len(watch.client.state.viewers) == 1)
+            assert watch.client.connected

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import time
 from collections.abc import Callable
 
 import psutil
@@ -57,7 +58,9 @@ def word_is(watch: Watch, *words: str) -> Callable[[object], bool]:
 
 
 @pytest.mark.fault("E4")
-async def test_a_stopped_worker_is_stuck_until_it_wakes_and_nothing_is_lost() -> None:
+async def test_a_stopped_worker_is_stuck_until_it_wakes_and_nothing_is_lost(
+    record_property: Callable[[str, object], None],
+) -> None:
     with running_daemon("scripted:rate=100", stuck_s=PATIENCE_S) as daemon:
         async with watching(daemon.paths, run_to=None, max_steps=100_000) as watch:
             await watch.until(lambda c: len(c) >= 3)
@@ -69,8 +72,11 @@ async def test_a_stopped_worker_is_stuck_until_it_wakes_and_nothing_is_lost() ->
             assert found.ranks == [0]
             assert "halted (SIGSTOP)" in watch.client.state.engine.message
 
+            asked = time.monotonic()
             async with asyncio.timeout(5.0):  # the reply is the hub's: no worker is asked
                 await watch.client.command(cmd.Pause(), watch.session)
+            took = time.monotonic() - asked
+            record_property("figure", f"pause is accepted after {took * 1000:.0f} ms")
             await watch.until(lambda _: info(watch).pausing)
             assert info(watch).status == "running"
             answer = await watch.client.ask(AskStacks())

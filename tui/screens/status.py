@@ -15,7 +15,7 @@ from engine_daemon.stages import stage_text
 from tui.panes.base import Line, Pane, spread
 from tui.playing import Elapsed
 from tui.screens.replay_status import replay_right, replay_state
-from tui.text import SafeText, clip, show_text, size, width
+from tui.text import SafeText, clip, show_text, size, tail, width
 from tui.view import View
 
 _TRACK = 20
@@ -130,7 +130,19 @@ class StatusBar(Pane):
             return self._alarm("ENGINE STUCK", words, columns)
         if engine.word in ("starting", "loading"):
             return self._loading(engine, columns)
+        if self.view.info is not None and self.view.info.trouble:
+            return self._not_written(self.view.info.trouble, columns)
         return None
+
+    def _not_written(self, trouble: str, columns: int) -> Line:
+        """Not even the stop is in the log then: nothing else on the screen would tell. Of a long
+        path the end is shown, and why."""
+        badge, hint = "NOT WRITTEN", " · free some space, then go on"
+        room = columns - width(SafeText(badge)) - 3
+        said = show_text(trouble)
+        if width(said) + len(hint) <= room:
+            said = SafeText(said + hint)
+        return self._alarm(badge, f" {tail(said, room)}", columns)
 
     def _link_lost(self, columns: int) -> Line:
         """Why, and what brings it back; then what else there is room for."""
