@@ -20,6 +20,7 @@ from tui.keymap import bindings
 from tui.screens.dialog import Dialog
 from tui.screens.keys import KeysBar
 from tui.text import SafeText, clip, fit, tail, width, wrap
+from tui.widgets.choices import Choices
 
 _ROWS: Final = 10
 _GAP: Final = " │ "
@@ -42,7 +43,7 @@ class BranchesScreen(Dialog[int | None]):
         """The table, the comparison."""
         with Vertical(id="branches", classes="dialog") as box:
             box.border_title = "BRANCHES"
-            yield OptionList(*(Option(Content(self.row(one))) for one in self._branches))
+            yield Choices(*(Option(Content(self.row(one))) for one in self._branches))
             yield Beside(self._alone, id="beside")
             yield KeysBar(["branches"])
 

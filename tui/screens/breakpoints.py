@@ -19,6 +19,7 @@ from tui.screens.dialog import Dialog
 from tui.screens.keys import KeysBar
 from tui.text import SafeText, show_text
 from tui.view import View
+from tui.widgets.choices import Choices
 from tui.widgets.typed_ahead import TypedAhead
 
 _HINT = 'entropy>3 · p(eos)>0.5 · token=" Ku" · text~"x" · ms>3x · and or not'
@@ -46,7 +47,7 @@ class BreakpointsScreen(TypedAhead, Dialog[str | None]):
             box.border_title = "BREAKPOINTS"
             yield Input(placeholder="stop where …", id="condition", compact=True)
             yield Static(Content(_HINT), id="complaint")
-            yield OptionList(id="condition-list")
+            yield Choices(id="condition-list")
             yield KeysBar(["breakpoints"])
 
     def on_mount(self) -> None:

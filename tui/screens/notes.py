@@ -17,6 +17,7 @@ from tui.keymap import bindings
 from tui.screens.dialog import Dialog
 from tui.screens.keys import KeysBar
 from tui.text import SafeText, fit, show_text
+from tui.widgets.choices import Choices
 
 
 class NotesScreen(Dialog[Noted | None]):
@@ -34,7 +35,7 @@ class NotesScreen(Dialog[Noted | None]):
         with Vertical(id="notes", classes="dialog") as box:
             box.border_title = "NOTES"
             rows = (Option(Content(self.row(note))) for note in self._notes)
-            yield OptionList(*rows, id="note-list")
+            yield Choices(*rows, id="note-list")
             yield KeysBar(["notes"])
 
     def on_mount(self) -> None:

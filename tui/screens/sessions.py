@@ -18,6 +18,7 @@ from tui.keymap import bindings
 from tui.screens.dialog import Dialog
 from tui.screens.keys import KeysBar
 from tui.text import DASH, SafeText, clip, fit, show_text, width
+from tui.widgets.choices import Choices
 
 _NAME: Final = 12
 _WHERE: Final = 24
@@ -48,7 +49,7 @@ class SessionsScreen(Dialog[Chosen | None]):
         with Vertical(id="sessions", classes="dialog") as box:
             box.border_title = "SESSIONS"
             if self._sessions:
-                yield OptionList(*self._options(), id="session-list")
+                yield Choices(*self._options(), id="session-list")
             else:
                 yield Static(Content("No open session. ctrl+n opens one."), id="complaint")
             yield KeysBar(["sessions"])
