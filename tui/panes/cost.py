@@ -20,7 +20,7 @@ from rich.style import Style
 from engine_daemon.recording.fits import LineFit, curve_between
 from engine_daemon.recording.rows import Flag
 from tui.keymap import Scope, bindings
-from tui.panes.base import Line, Pane, empty, spread
+from tui.panes.base import Line, Pane, block, spread
 from tui.text import SafeText, millis, width
 from tui.theming import Palette
 from tui.widgets.curve import Curve
@@ -59,6 +59,10 @@ _AFTER_PAUSE: Final = int(Flag.AFTER_PAUSE)
 """Bits as plain ints: an enum's `&` costs a microsecond, here for every step."""
 _LEAST_CONSTANT: Final = 0.5
 """Of the cheapest step, from which on a line's constant is said to be what any step costs."""
+_NOTHING: Final = (
+    SafeText("Steps after the first one are drawn here"),
+    SafeText("N  measures a forward without cache, to compare"),
+)
 _LEAST_ROWS: Final = 8
 """Rows from which on there is room for a second caption."""
 
@@ -177,8 +181,8 @@ class CostPane(Pane):
         series = self._series()
         ready = self._has_plot()
         if not any(one.xs for one in series):
-            words = SafeText("Steps after the first one are drawn here")
-            return [*captions, *empty(words, columns, rows - len(captions), self.palette)]
+            words = _NOTHING[: 1 if self.view.replay else None]
+            return [*captions, *block(words, columns, rows - len(captions), self.palette)]
         if not ready:
             return captions
         high = self._highest(series)
@@ -324,7 +328,7 @@ class CostPane(Pane):
         if slope is None or error is None or constant is None:
             return []
         if not fit.grows:
-            parts = f"constant {millis(fit.mean)}"
+            parts = f"mean {millis(fit.mean)}"
             longest = f"{parts}, the scatter hides any growth"
         else:
             digits = 2 if error <= 0 else min(max(1 - math.floor(math.log10(error * 1000)), 0), 2)
@@ -362,7 +366,8 @@ class CostPane(Pane):
         if step <= 0:
             return "", ""
         factor = f"without cache {sum(spent) / len(spent) / step:.1f}x"
-        return f"{factor} (measured at {length:.0f} tokens)", factor
+        many = "once" if len(spent) == 1 else f"{len(spent)} times"
+        return f"{factor} ({many} at {length:.0f} tokens)", factor
 
     def _coloured(self, line: str) -> Line:
         """Points in the plot's colour, axes quiet."""

@@ -1,6 +1,7 @@
 """COST PER STEP: what is drawn."""
 
 import math
+import re
 
 import pytest
 
@@ -38,9 +39,9 @@ async def test_cost_changes_what_it_draws() -> None:
         assert "tokens a second" in rows(app, "cost")[0]
 
 
-def constant_of(line: str) -> float:
-    """The constant that a caption names."""
-    return float(line.split("constant")[1].split()[0])
+def cost_of(line: str) -> float:
+    """The mean, or the constant part, that a caption names."""
+    return float(re.split("mean|constant", line)[1].split()[0])
 
 
 def plot_of(app: InspectApp) -> list[str]:
@@ -58,7 +59,7 @@ async def test_a_step_during_which_the_machine_stood_still_rules_neither_axis_no
         caption, fit, *plot = rows(app, "cost")
         assert "↑ 1 step far off: 40.0 s" in caption
         assert "41 steps, no ↑" in fit
-        assert abs(constant_of(fit) - constant_of(constant)) < 1
+        assert abs(cost_of(fit) - cost_of(constant)) < 1
         assert "↑40.0 s" in plot[0]
         assert "•" in "".join(plot[:3])  # not flat on the ground
         assert not any("000" in line for line in plot)
@@ -168,8 +169,8 @@ async def test_a_forward_without_cache_is_compared_with_the_cached_step(slope: f
     async with screen(story) as (_, app, _source):
         line = next(line for line in rows(app, "cost") if "derived:" in line)
         factor = 160 / (10 + slope * 40)
-        assert f"derived: without cache {factor:.1f}x (measured at 48 tokens), " in line
-        assert ("growing +250" if slope else "constant 10.0 ms") in line
+        assert f"derived: without cache {factor:.1f}x (once at 48 tokens), " in line
+        assert ("growing +250" if slope else "mean 10.0 ms") in line
 
 
 @pytest.mark.parametrize("columns", range(30, 110, 5))
@@ -183,10 +184,19 @@ async def test_what_is_derived_is_told_in_whole_entries(columns: int) -> None:
         assert told or columns < 35
         for line in told:
             assert len(line) <= columns
-            ends = ("constant 43.7 ms", "the scatter hides any growth", "steps)")
+            ends = ("mean 43.7 ms", "the scatter hides any growth", "steps)")
             assert line.rstrip().endswith(ends)
             if columns >= 75:
-                assert "without cache 4.6x (measured at 40 tokens), constant 43.7 ms" in line
+                assert "without cache 4.6x (once at 40 tokens), mean 43.7 ms" in line
+
+
+async def test_of_several_forwards_without_cache_the_mean_is_told() -> None:
+    story = timed([10.0] * 60)
+    for ms in (100.0, 200.0, 300.0):
+        story.add(NaiveMeasured(t_ns=1, wall_ns=1, length=40, ms=ms, left=0))
+    async with screen(story) as (_, app, _source):
+        text = "\n".join(rows(app, "cost"))
+        assert "without cache 20.0x (3 times at 40 tokens), mean 10.0 ms" in text
 
 
 async def test_lengths_that_no_step_had_are_not_compared() -> None:
