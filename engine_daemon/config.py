@@ -104,14 +104,17 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
         return self
 
     def applied_to(self, options: DaemonOptions) -> DaemonOptions:
-        """`options` with everything asked for put in. Raises InspectError (exit 2) when devices and
-        ranks do not fit: several devices mean one rank each."""
+        """`options` with everything asked for put in. A model goes with its engine: for another one
+        it is the usual again. Raises InspectError (exit 2) when devices and ranks do not fit:
+        several devices mean one rank each."""
         engine = self.given()
         engine.pop("idle_exit_s", None)
         own = ("share", "share_control", "stuck_s", "spool_bytes")
         daemon = {key: engine.pop(key) for key in own if key in engine}
         if "engine" in engine:
             engine["backend"] = engine.pop("engine")
+        if engine.get("backend", options.engine.backend) != options.engine.backend:
+            engine = {"model": EngineOptions().model, "revision": None, **engine}
         if self.device is not None and self.tp is None and ":" in self.device:
             engine["tp"] = self.device.count(",") + 1
         device = str(engine.get("device", options.engine.device))

@@ -1,10 +1,14 @@
 """What is known of a start before anything is stopped for it, and what a failed one goes back to.
 
-Reads configuration files of models; loads nothing and asks nobody.
+Reads configuration files of models, and asks a process of the engine's; loads nothing.
 """
 
+import json
 import shlex
+import subprocess
+import sys
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -17,6 +21,10 @@ from engine_daemon.paths import Paths, name_option, read_regular
 from engine_daemon.protocol.worker import EngineOptions
 from engine_daemon.shares import why_not
 
+_MODULE: Final = "engine_daemon.worker.startable"
+_ASKED_S: Final = 120.0
+"""A first import of torch from a slow disk takes long."""
+
 
 def check_startable(options: DaemonOptions) -> None:
     """Raise InspectError for what can never load (exit 3), or be shared with (2). What passes may
@@ -26,14 +34,43 @@ def check_startable(options: DaemonOptions) -> None:
     if engine.backend != "hf":
         if engine.ranks > 1:
             raise _refused(f"the {engine.backend} engine runs on one rank only", "Use --tp 1")
+    else:
+        folder = _folder(engine)
+        wrong = None
+        if folder is not None and engine.ranks > 1:
+            wrong = why_not(_config(folder).get, engine.ranks)
+        if wrong is not None:
+            raise _refused(*wrong)
+    _ask_engine(engine)
+
+
+def _ask_engine(engine: EngineOptions) -> None:
+    """What a process of the engine's has against it; silent where that cannot say."""
+    words = [sys.executable, "-P", "-m", _MODULE, msgspec.json.encode(engine).decode()]
+    try:
+        done = subprocess.run(
+            words,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_ASKED_S,
+            cwd="/",
+            check=False,
+        )
+        told = json.loads(done.stdout)
+        why, hint = str(told["why"]), str(told["hint"])
+    except (OSError, subprocess.TimeoutExpired, ValueError, LookupError, TypeError):
         return
-    folder = _folder(engine)
-    if folder is None or engine.ranks == 1:
-        return
-    config = _config(folder)
-    wrong = why_not(config.get, engine.ranks)
-    if wrong is not None:
-        raise _refused(*wrong)
+    if why:
+        raise _refused(why, hint)
+
+
+def other_model(last: DaemonOptions | None, asked: Asked, options: DaemonOptions) -> str:
+    """What to say where the last start's model went with its engine; else empty."""
+    if last is None or asked.model is not None or last.engine.model == options.engine.model:
+        return ""
+    kept = f"the model {last.engine.model} was the {last.engine.backend} engine's and is not kept"
+    return f"note: {kept}; --model names another"
 
 
 def _folder(engine: EngineOptions) -> Path | None:

@@ -15,7 +15,12 @@ import msgspec
 
 from engine_daemon.accounts import check_accounts
 from engine_daemon.cli import listing, logs
-from engine_daemon.cli.beforehand import check_startable, keeps_options, last_options
+from engine_daemon.cli.beforehand import (
+    check_startable,
+    keeps_options,
+    last_options,
+    other_model,
+)
 from engine_daemon.cli.listing import span
 from engine_daemon.cli.options import Given
 from engine_daemon.cli.output import say, tell
@@ -112,7 +117,12 @@ def restart_command(given: Given) -> int:
     paths = target.paths
     last = last_options(paths)
     options = target.asked.applied_to(last or defaults(target, implicit=False))
-    check_startable(options)
+    try:
+        check_startable(options)
+    except InspectError as error:
+        raise keeps_options(error, paths) from None
+    if note := other_model(last, target.asked, options):
+        say(note)
     if is_running(paths):
         if not _may_stop(target, given):
             return Exit.DAEMON

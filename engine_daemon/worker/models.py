@@ -35,27 +35,41 @@ def display_name(model: str) -> str:
     return path.name if _is_path(model) or path.is_dir() else model
 
 
-def _find(options: EngineOptions, progress: ProgressFn) -> Path:
+def lies_here(options: EngineOptions) -> Path | None:
+    """The folder of the model, where it needs no download and no conversion; None where it does.
+
+    Raises InspectError (exit 3) for what is neither a model of this machine nor one to fetch.
+    """
     name = options.model
     path = Path(name).expanduser()
     if name and path.is_dir():
         return path
     if name.endswith(".gguf"):
         if path.is_file():
-            return convert_file(path.resolve(), options.cache_dir, progress)
+            return None
         refuse(f"there is no file {path}", "Check the path of the .gguf file")
     if _is_path(name):
         file = path.exists()
         what = f"{path} is a file, no model" if file else f"there is no folder {path}"
         refuse(what, "Give its folder, or a .gguf file" if file else "Check the path of the model")
+    if name == DEMO_NAME:  # what is in the cache may be made anew
+        return None
+    cached = find_cached(name, options.cache_dir)
+    if cached is None and not hub_model.NAME.fullmatch(name):
+        _unknown(name, options.cache_dir)
+    return cached
+
+
+def _find(options: EngineOptions, progress: ProgressFn) -> Path:
+    name = options.model
+    here = lies_here(options)
+    if here is not None:
+        return here
+    if name.endswith(".gguf"):
+        return convert_file(Path(name).expanduser().resolve(), options.cache_dir, progress)
     if name == DEMO_NAME:
         return _demo(options.cache_dir, progress)
-    cached = find_cached(name, options.cache_dir)
-    if cached is not None:
-        return cached
-    if hub_model.NAME.fullmatch(name):
-        return hub_model.hub_model(name, options.revision, progress)
-    _unknown(name, options.cache_dir)
+    return hub_model.hub_model(name, options.revision, progress)
 
 
 def _demo(cache_dir: str, progress: ProgressFn) -> Path:

@@ -8,6 +8,7 @@ import pytest
 
 from engine_daemon.lookup import is_running
 from engine_daemon.paths import paths_for
+from engine_daemon.protocol.worker import EngineOptions
 from tests.daemons import wait_for
 from tests.end_to_end.command import SCRIPTED, Finished, Place
 from tests.worker.checkpoints import save_tiny
@@ -80,16 +81,42 @@ def test_a_restart_that_names_nobody_to_share_with_stops_nothing(place: Place) -
         (("--tp", "3"), "the scripted engine runs on one rank only"),
         (("--engine", "hf", "--model", "nosuchmodel"), "no model named nosuchmodel is here"),
         (("--engine", "hf", "--model", "/nowhere/at/all"), "there is no folder /nowhere/at/all"),
+        (("--model", "scripted:no_such=1"), "the scripted engine has no key 'no_such'"),
+        (("--model", "other"), "the scripted engine has no model 'other'"),
+        (("--engine", "hf", "--model", "nobody/none", "--device", "cuda:99"), "CUDA"),
     ],
 )
 def test_what_can_never_load_stops_nothing(place: Place, words: tuple[str, ...], why: str) -> None:
     model = started(place)
     pid = place.status()["pid"]
     refused = place.run("daemon", "restart", *words, "--yes", code=3)
-    assert why in refused.err
+    assert why.lower() in refused.err.lower()
     assert (place.status()["pid"], model_of(place)) == (pid, model)
     place.run("daemon", "restart", "--yes")
     assert model_of(place) == model
+
+
+def test_a_folder_that_is_no_model_stops_nothing(place: Place, tmp_path: Path) -> None:
+    folder = save_tiny(tmp_path / "tiny")
+    (folder / "tokenizer.json").unlink()
+    started(place)
+    pid = place.status()["pid"]
+    words = ("--engine", "hf", "--model", str(folder), "--device", "cpu", "--yes")
+    assert "has no tokenizer.json" in place.run("daemon", "restart", *words, code=3).err
+    assert place.status()["pid"] == pid
+
+
+def test_another_engine_does_not_take_the_model_of_the_one_before(place: Place) -> None:
+    """A daemon of a model folder, as its options tell; no model is loaded for this."""
+    started(place)
+    (path,) = (place.root / "state").rglob("options.json")
+    kept = json.loads(path.read_text())
+    kept["engine"].update(backend="hf", model="/models/mine", revision="main")
+    path.write_text(json.dumps(kept))
+    done = place.run("daemon", "restart", "--engine", "scripted", "--yes")
+    assert "the model /models/mine was the hf engine's and is not kept" in done.err
+    assert model_of(place) == EngineOptions().model
+    assert place.status()["engine"]["synthetic"]
 
 
 def test_ranks_that_do_not_divide_stop_nothing(place: Place, tmp_path: Path) -> None:

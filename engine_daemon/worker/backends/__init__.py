@@ -45,13 +45,19 @@ def locate(options: EngineOptions, progress: ProgressFn) -> str:
 
     Raises InspectError (exit 3), also when there is no such engine or a part of it is missing.
     """
-    registered = _registered(options.backend)
+    check_installed(options.backend)  # before anything is downloaded for it
     with _installed(options.backend):
-        for package in registered.needs:  # before anything is downloaded for them
+        found: Path | str = _named(_registered(options.backend).locate)(options, progress)
+    return str(found)
+
+
+def check_installed(name: str) -> None:
+    """InspectError (exit 3) where there is no such engine, or a package it needs is missing."""
+    registered = _registered(name)
+    with _installed(name):
+        for package in registered.needs:
             if find_spec(package) is None:
                 raise ModuleNotFoundError(name=package)
-        found: Path | str = _named(registered.locate)(options, progress)
-    return str(found)
 
 
 def make_backend(name: str) -> Backend:
