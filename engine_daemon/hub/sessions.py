@@ -262,9 +262,10 @@ class SessionStore:
                 _log.warning("not re-opened: %s", error)
 
     def take_up(self, name: str) -> Session:
-        """Open the log of a session that is not open; raises as `LogWriter.reopen` does."""
+        """Open the log of a session that is not open; raises as `LogWriter.reopen` does, and where
+        it ends before its prompt: whoever asks for it would wait for ever."""
         self.let_go(name)
-        return self._reopen(self.path(name))
+        return self._reopen(self.path(name), begun=True)
 
     def let_go(self, name: str) -> None:
         """Hold the log of a session no longer that was closed a moment ago."""
@@ -273,12 +274,16 @@ class SessionStore:
             known.release()
             del self._sessions[name]
 
-    def _reopen(self, path: Path) -> Session:
+    def _reopen(self, path: Path, *, begun: bool = False) -> Session:
+        """`begun`: it must have come to what the session is to do."""
         log = LogWriter.reopen(path, owner=(host(), self._paths.name))
         try:
             columns = _fold(log)
             if columns.prompt is None and columns.place.kind != "waiting":
                 why = f"{path.stem} cannot be continued: it has steps and no prompt"
+                raise LogError(why, exit_code=Exit.DAEMON, code="damaged")
+            if begun and columns.limits is None:
+                why = f"{path.stem} cannot be continued: it ends before its prompt"
                 raise LogError(why, exit_code=Exit.DAEMON, code="damaged")
             session = Session(path.stem, log, columns, self._syncer)
             was_running = columns.status == "running"

@@ -3,6 +3,7 @@
 Everything but the first event is copied byte for byte. Knows files; asks nobody.
 """
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Final
@@ -10,7 +11,8 @@ from typing import Final
 import msgspec
 
 from engine_daemon.errors import Exit, InspectError
-from engine_daemon.protocol.codec import pack_event
+from engine_daemon.protocol.codec import WireError, pack_event, unpack_event
+from engine_daemon.protocol.events import SessionSet
 from engine_daemon.recording.folder import SUFFIX
 from engine_daemon.recording.format import frame
 from engine_daemon.recording.reader import Recording
@@ -19,16 +21,28 @@ _AT_ONCE: Final = 1024 * 1024
 
 
 def check_continuable(recording: Recording) -> None:
-    """Raise InspectError (exit 4) where something in the middle is lost: a session is its log."""
+    """Raise InspectError (exit 4) where something in the middle is lost: a session is its log. So
+    it is where it ends before what the session is to do."""
     if recording.state in ("ok", "open", "cut") and recording.opened is not None:
-        return
-    lost = str(recording.holes[0]) if recording.holes else "its first event is lost"
+        if _has_begun(recording):
+            return
+        lost = "it ends before its prompt"
+    else:
+        lost = str(recording.holes[0]) if recording.holes else "its first event is lost"
     raise InspectError(
         f"{recording.path} cannot be continued: {lost}",
         f"It can still be read: llm-inspect replay {recording.path}",
         exit_code=Exit.DAEMON,
         code="damaged",
     )
+
+
+def _has_begun(recording: Recording) -> bool:
+    for _, packed in recording.events():
+        with contextlib.suppress(WireError):
+            if isinstance(unpack_event(packed), SessionSet):
+                return True
+    return False
 
 
 def copy_into(folder: Path, recording: Recording, session: str, host: str, name: str) -> Path:

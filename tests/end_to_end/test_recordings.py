@@ -1,14 +1,17 @@
 """What can be done with recordings: going on with one, and the verbs of `sessions`."""
 
+import itertools
 import json
 import os
 import signal
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from engine_daemon.protocol.codec import unpack_event
-from engine_daemon.protocol.events import Closed, Opened
+from engine_daemon.protocol.events import Closed, Event, Opened, SessionSet
+from engine_daemon.recording.format import frame
 from engine_daemon.recording.reader import Recording
 from engine_daemon.recording.writer import LogWriter
 from tests.end_to_end.command import SCRIPTED, Line, Place
@@ -82,6 +85,18 @@ def test_one_of_another_model_is_history(place: Place) -> None:
     assert len(steps_of(place.recording(session))) == 6
 
 
+def cut_before(raw: bytes, kind: type[Event]) -> bytes:
+    """The beginning of a recording, up to its first event of this kind."""
+    with tempfile.NamedTemporaryFile(suffix=".lir") as file:
+        file.write(raw)
+        file.flush()
+        with Recording.open(Path(file.name)) as recording:
+            before = itertools.takewhile(
+                lambda one: not isinstance(unpack_event(one[1]), kind), recording.events()
+            )
+            return b"".join(frame(seq, packed) for seq, packed in before)
+
+
 def test_a_cut_one_goes_on_from_what_is_sound_and_a_damaged_one_does_not(place: Place) -> None:
     whole = ids(place.run(*RUN, "--steps", "12", "--record", "a.lir").lines)
     raw = (place.cwd / "a.lir").read_bytes()
@@ -99,6 +114,10 @@ def test_a_cut_one_goes_on_from_what_is_sound_and_a_damaged_one_does_not(place: 
     refused = place.run("open", "damaged.lir", code=4)
     assert "cannot be continued" in refused.err
     assert "llm-inspect replay damaged.lir" in refused.err
+    begun = cut_before(raw, SessionSet)
+    (place.cwd / "begun.lir").write_bytes(begun)
+    refused = place.run("open", "begun.lir", code=4)
+    assert "begun.lir cannot be continued: it ends before its prompt" in refused.err
     for kind, code in (("nothing.lir", 2), ("x.lir", 6)):
         (place.cwd / "x.lir").write_bytes(b"GIF89a")
         place.run("open", kind, code=code)

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from engine_daemon.client import DaemonClient
+from engine_daemon.errors import InspectError
 from engine_daemon.protocol import commands as cmd
 from engine_daemon.protocol import events as ev
 from engine_daemon.protocol.codec import unpack_event
@@ -245,3 +246,21 @@ async def test_who_had_a_session_before_it_was_closed_has_it_no_more() -> None:
                 reply = await again.command(cmd.Reopen(session=first.session))
                 assert reply.lease_no == 2
                 assert again.holds(first.session)
+
+
+async def test_a_log_that_ends_before_its_prompt_is_not_opened_for_who_asks() -> None:
+    """Found by use: it was "open, waiting" for ever, and no key and no command moved it."""
+    with running_daemon(SLOW) as daemon:
+        async with watching(daemon.paths) as watch:
+            await watch.standing(0)
+            events = list(watch.events)
+        kinds = [type(unpack_event(packed)) for _, packed in events]
+        session = _write_prefix(daemon.paths.recordings, events, kinds.index(ev.SessionSet))
+        path = daemon.paths.recordings / f"{session}.lir"
+        whole = path.read_bytes()
+        async with DaemonClient(daemon.paths) as client:
+            with pytest.raises(InspectError, match="it ends before its prompt") as refused:
+                await client.command(cmd.Reopen(session=session))
+            assert refused.value.code == "damaged"
+            assert session not in {info.session for info in client.state.sessions}
+        assert path.read_bytes() == whole
