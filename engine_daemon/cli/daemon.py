@@ -1,30 +1,26 @@
-"""`daemon start|stop|restart|status|logs|stacks`.
+"""`daemon start|stop|restart|stacks`, and where the other verbs are.
 
 Knows what is printed and asked; starting and stopping is `launch`'s.
 """
 
 import asyncio
 import getpass
-import json
 import sys
-import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-import msgspec
-
 from engine_daemon.accounts import check_accounts
-from engine_daemon.cli import listing, logs
+from engine_daemon.cli import listing, logs, status
 from engine_daemon.cli.beforehand import (
     check_startable,
     keeps_options,
     last_options,
     other_model,
 )
-from engine_daemon.cli.listing import span
 from engine_daemon.cli.options import Given
 from engine_daemon.cli.output import say, tell
 from engine_daemon.cli.progress import LoadProgress
+from engine_daemon.cli.status import asks, engine_text
 from engine_daemon.cli.target import (
     ASKING,
     Target,
@@ -42,12 +38,11 @@ from engine_daemon.cli.target import (
 from engine_daemon.client import DaemonClient
 from engine_daemon.config import DaemonOptions
 from engine_daemon.errors import Exit, InspectError
-from engine_daemon.launch import STOPPING, stop_daemon, wait_ready
-from engine_daemon.lookup import endpoint_of, is_running, no_daemon, read_connection
+from engine_daemon.launch import stop_daemon, wait_ready
+from engine_daemon.lookup import endpoint_of, is_running, no_daemon
 from engine_daemon.paths import foreign
-from engine_daemon.protocol.codec import VERSION
 from engine_daemon.protocol.reads import AskStacks
-from engine_daemon.protocol.state import EngineState, State, ViewerInfo, WeightsCheck
+from engine_daemon.protocol.state import State
 
 
 def start_command(given: Given) -> int:
@@ -85,7 +80,7 @@ def _start(target: Target, options: DaemonOptions, given: Given) -> None:
         say(f"the daemon {target.paths.name} runs; llm-inspect daemon status{target.option}")
     else:
         state = state_of(target)
-        say(f"the daemon {target.paths.name} is ready: {_engine_text(state.engine)}")
+        say(f"the daemon {target.paths.name} is ready: {engine_text(state.engine)}")
         for note in state.engine.details.notes:
             say(f"note: {note}")
     if options.share or options.share_control:
@@ -139,7 +134,7 @@ def restart_command(given: Given) -> int:
 def _others(state: State | None) -> list[str]:
     """Who is attached and stays."""
     viewers = [] if state is None else state.viewers
-    return [f"{viewer.who} ({viewer.client})" for viewer in viewers if not _asks(viewer)]
+    return [f"{viewer.who} ({viewer.client})" for viewer in viewers if not asks(viewer)]
 
 
 def _say_in_use(target: Target, state: State | None) -> None:
@@ -173,82 +168,6 @@ def _may_stop(target: Target, given: Given) -> bool:
     return False
 
 
-def _asks(viewer: ViewerInfo) -> bool:
-    """It is a client like this one, here for a moment."""
-    return viewer.client.split(" ")[0] in (ASKING, STOPPING)
-
-
-def status_command(given: Given) -> int:
-    """`daemon status`."""
-    target = running_target(given)
-    state = state_of(target)
-    viewers = [viewer for viewer in state.viewers if not _asks(viewer)]
-    state = msgspec.structs.replace(state, viewers=viewers)
-    connection = read_connection(target.paths)
-    if given.json:
-        running = {key: connection[key] for key in ("name", "pid", "version", "started")}
-        running["socket"] = str(connection["viewers"]).removeprefix("ipc://")
-        running["protocol"] = VERSION
-        tell(json.dumps({**running, **_object(state)}))
-        return 0
-    up = time.time() - float(connection["started"])
-    tell(f"daemon {target.paths.name}: pid {connection['pid']}, up {span(up)}, {_idle(state)}")
-    tell(f"engine: {_engine_text(state.engine)}")
-    for note in state.engine.details.notes:
-        tell(f"note: {note}")
-    if state.engine.weights is not None:
-        tell(f"weights: {_weights_text(state.engine.weights)}")
-    for session in state.sessions:
-        lease = f", lease {session.holder}" if session.holder else ""
-        tell(
-            f"session {session.session}: {session.status} at {session.place.step}{lease},"
-            f" {session.title}"
-        )
-    for viewer in viewers:
-        uid = "" if viewer.uid is None else f", uid {viewer.uid}"
-        tell(f"viewer {viewer.who}: {viewer.client}, {viewer.role}{uid}")
-    return 0
-
-
-def _object(value: msgspec.Struct) -> dict[str, object]:
-    """A struct for JSON: every field, also those the wire leaves out; no internal ids."""
-    fields = msgspec.structs.asdict(value)
-    return {name: _plain(field) for name, field in fields.items() if not isinstance(field, bytes)}
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, msgspec.Struct):
-        return _object(value)
-    return [_plain(item) for item in value] if isinstance(value, list) else value
-
-
-def _idle(state: State) -> str:
-    if state.idle_exit_s is None:
-        return "stays until it is stopped"
-    return f"leaves after {span(state.idle_exit_s)} without use"
-
-
-def _engine_text(engine: EngineState) -> str:
-    """The engine in one line."""
-    model = engine.model
-    if engine.word in ("ready", "busy") and model is not None:
-        synthetic = " (synthetic)" if engine.synthetic else ""
-        ranks = f" x {model.ranks} ranks" if model.ranks > 1 else ""
-        return (
-            f"{engine.word}, {model.name}{synthetic}, {model.dtype} on {model.device}{ranks}, "
-            f"loaded in {model.load_s:.1f} s, engine path {model.engine_path}"
-        )
-    words = [engine.word, engine.stage, engine.model_name, engine.message]
-    return ", ".join(word for word in words if word)
-
-
-def _weights_text(check: WeightsCheck) -> str:
-    """What the last look at the parameters in memory found."""
-    when = time.strftime("%H:%M:%S", time.localtime(check.wall_ns / 1e9))
-    word = "as they were loaded" if check.same else "CHANGED since they were loaded"
-    return f"{word}, checked at {when}, {check.checksum[:16]}"
-
-
 def stacks_command(given: Given) -> int:
     """`daemon stacks`: where each rank of the engine is, also when it is stuck."""
     target = running_target(given)
@@ -266,7 +185,7 @@ COMMANDS: Final[Mapping[str, Callable[[Given], int]]] = {
     "start": start_command,
     "stop": stop_command,
     "restart": restart_command,
-    "status": status_command,
+    "status": status.main,
     "logs": logs.main,
     "stacks": stacks_command,
     "list": listing.main,

@@ -20,6 +20,7 @@ from engine_daemon.cli.recordings import say_missing
 from engine_daemon.cli.request import who
 from engine_daemon.cli.sessions import Row, rows_of
 from engine_daemon.cli.target import Target, state_of, target_of
+from engine_daemon.cli.why import STOPS
 from engine_daemon.client import DaemonClient
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.export.objects import Line
@@ -33,20 +34,6 @@ from engine_daemon.recording.reader import Recording
 from engine_daemon.recording.writer import LogError, LogWriter
 
 _TITLE_CHARACTERS: Final = 200
-_STOPS: Final = {
-    "goal": "a step that was asked for",
-    "pause": "a pause",
-    "eos": "the end of the sequence",
-    "length": "length (--steps)",
-    "context": "a full context",
-    "condition": "a condition",
-    "timeout": "--timeout",
-    "no_memory": "too little memory",
-    "engine_lost": "a lost engine",
-    "disk_full": "a full disk",
-    "error": "an error of the engine",
-}
-"""Reasons to stop, for people."""
 _OPENING: Final = 8
 """What a session is set to stands among so many first events."""
 _PATIENCE_S: Final = 5.0
@@ -77,11 +64,11 @@ def _in_words(name: str, value: object) -> str:
         return "yes" if value else "no"
     if value is None:
         return "-"
-    return _STOPS.get(str(value), str(value)) if name == "stopped_by" else str(value)
+    return STOPS.get(str(value), str(value)) if name == "stopped_by" else str(value)
 
 
 def _facts(row: Row, recording: Recording, columns: Columns) -> Line:
-    engine, stop = columns.engine, columns.stop
+    engine = columns.engine
     return {
         "session": row.session,
         "title": row.title,
@@ -90,7 +77,8 @@ def _facts(row: Row, recording: Recording, columns: Columns) -> Line:
         "steps": len(columns),
         "branches": len(columns.branches()),
         "prompt_tokens": len(columns.prompt_ids),
-        "stopped_by": columns.last_stop or (stop.reason if stop else None),
+        "stopped_by": _stopped_by(row, columns),
+        "trouble": row.trouble or None,
         "model": engine.model.name if engine else None,
         "engine": engine.backend if engine else None,
         "dtype": engine.model.dtype if engine else None,
@@ -101,6 +89,13 @@ def _facts(row: Row, recording: Recording, columns: Columns) -> Line:
         "bytes": os.stat(row.file).st_size,
         "file": row.file,
     }
+
+
+def _stopped_by(row: Row, columns: Columns) -> str | None:
+    """A disk that is full may not even have room for the word that it stopped the session."""
+    if row.trouble:
+        return "disk_full"
+    return columns.last_stop or (columns.stop.reason if columns.stop else None)
 
 
 def rename(arguments: list[str], given: Given) -> int:

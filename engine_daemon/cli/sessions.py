@@ -33,7 +33,7 @@ _LOOKED_AT: Final = 64
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One session as it is listed. `open`: a daemon serves it now; `kept`: its recording is never
-    removed to make room."""
+    removed to make room; `trouble`: why its log cannot be written."""
 
     session: str
     title: str
@@ -43,6 +43,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     created_ns: int
     file: str
     kept: bool = False
+    trouble: str = ""
 
 
 def main(given: Given) -> int:
@@ -102,6 +103,7 @@ def _live_row(target: Target, info: SessionInfo) -> Row:
         created_ns=info.created_ns,
         file=str(path),
         kept=is_pinned(path),
+        trouble=info.trouble,
     )
 
 
@@ -163,7 +165,7 @@ def _last_step(recording: Recording) -> int | None:
 
 
 def _status(row: Row) -> str:
-    return f"{row.status}, kept" if row.kept else row.status
+    return f"{row.status}{', not written' * bool(row.trouble)}{', kept' * row.kept}"
 
 
 def _step(step: int | None) -> str:

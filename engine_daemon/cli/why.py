@@ -5,12 +5,30 @@ Knows events and what was typed; writes nothing.
 
 import math
 from dataclasses import dataclass
+from typing import Final
 
 from engine_daemon.cli.options import Given
 from engine_daemon.export.objects import condition_text
 from engine_daemon.options import duration_text
 from engine_daemon.protocol.events import Stopped
 from engine_daemon.recording.columns import Columns
+
+STOPS: Final = {
+    "goal": "a step that was asked for",
+    "pause": "a pause",
+    "eos": "the end of the sequence",
+    "length": "length (--steps)",
+    "context": "a full context",
+    "condition": "a condition",
+    "timeout": "--timeout",
+    "no_memory": "too little memory",
+    "engine_lost": "a lost engine",
+    "disk_full": "a full disk",
+    "error": "an error of the engine",
+}
+"""Reasons to stop, for people."""
+WISHED: Final = ("goal", "pause")
+"""Those that somebody asked for."""
 
 
 @dataclass(frozen=True, slots=True)

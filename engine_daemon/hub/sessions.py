@@ -200,6 +200,7 @@ class Session:
             holder=lease[1],
             trouble=self.stalled,
             pausing=self.pausing,
+            stop=self.columns.stop.reason if self.columns.stop else "",
         )
 
 

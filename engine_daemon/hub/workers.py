@@ -354,10 +354,12 @@ class EngineSide:
         return self.state.word in ("starting", "loading")
 
     def any_running(self) -> bool:
-        """A session runs, waits for its first distribution, or has measurements to come."""
+        """A session runs, waits for its first distribution, or has measurements to come. One whose
+        stop could not be written stands all the same."""
         return any(
             s.open and (s.columns.status in ("running", "waiting") or s.columns.measuring)
             for s in self._store
+            if not s.stalled
         )
 
     def stop_running(self, message: str) -> None:

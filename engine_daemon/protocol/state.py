@@ -84,7 +84,8 @@ class EngineState(Record, frozen=True, kw_only=True):
 class SessionInfo(Record, frozen=True, kw_only=True):
     """One open session. `trouble`: why its log cannot be written; then nothing more is in it than
     was shown, and the session stands. `holder`: who has the lease `lease_no`; None: it is free.
-    `pausing`: somebody asked it to pause and it does not stand yet."""
+    `pausing`: somebody asked it to pause and it does not stand yet. `stop`: the reason of the stop
+    at which it stands (`Stopped.reason`); empty where none was logged."""
 
     session: str
     title: str
@@ -98,6 +99,7 @@ class SessionInfo(Record, frozen=True, kw_only=True):
     holder: str | None = None
     trouble: str = ""
     pausing: bool = False
+    stop: str = ""
 
 
 class ViewerInfo(Record, frozen=True, kw_only=True):

@@ -1,5 +1,6 @@
 """A disk that refuses: nothing is lost, everybody is told, and it goes on when there is space."""
 
+import re
 import resource
 import subprocess
 import sys
@@ -41,6 +42,7 @@ async def test_a_full_disk_stops_the_session_says_so_and_lets_it_go_on() -> None
             await watch.until(lambda _: any(s.trouble for s in watch.client.state.sessions))
             info = watch.client.state.sessions[0]
             assert info.status == "paused"
+            assert watch.client.state.engine.word == "ready"
             with pytest.raises(InspectError) as refused:
                 await watch.client.command(cmd.RunTo(step=10**6), watch.session, watch.at())
             assert refused.value.code == "disk_full"
@@ -89,6 +91,13 @@ def test_who_waits_for_a_step_and_who_looks_are_told_that_the_disk_is_full(place
         done = place.run("step", session, code=4)
         assert "cannot write" in done.err
         assert f"Free some space, then: llm-inspect resume {session}" in done.err
+        told = place.run("daemon", "status").out.decode()
+        assert "engine: ready" in told
+        assert "(cannot write " in told
+        shown = place.run("sessions", "show", session).out.decode()
+        assert re.search("stopped by +a full disk", shown)
+        assert re.search("trouble +cannot write ", shown)
+        assert "paused, not written" in place.run("sessions", "list").out.decode()
         screen.until("NOT WRITTEN")
         screen.until(" · free some space, then go on")
         limit_files(pid, resource.RLIM_INFINITY)

@@ -25,4 +25,14 @@ FAULT_SAMPLES: Final[dict[str, msgspec.Struct]] = {
         created_ns=1,
         pausing=True,
     ),
+    "SessionInfo-4": s.SessionInfo(
+        session="7ZK3M9QP",
+        title="",
+        status="paused",
+        place=s.Place(kind="pending", step=4),
+        resident=False,
+        head=12,
+        created_ns=1,
+        stop="disk_full",
+    ),
 }
