@@ -16,6 +16,7 @@ from engine_daemon.following import Following
 from engine_daemon.following import Update as Update
 from engine_daemon.link import (
     FORGOTTEN,
+    GONE,
     SILENT,
     Link,
     check_message,
@@ -127,7 +128,7 @@ class DaemonClient(Following):
         return self._link is not None
 
     async def _attach(self) -> None:
-        link = Link(endpoint_of(self._paths), self._received)
+        link = Link(endpoint_of(self._paths), self._received, again=self._reconnect)
         try:
             await link.connected(CONNECT_S)
             hello = cmd.Hello(
@@ -177,8 +178,13 @@ class DaemonClient(Following):
             link = self._link
             assert link is not None
             reason = await link.lost(PING_S * MISSED_PINGS, PING_S)
-            self._detach(reason)
-            self._put(LinkLost(reason, self._what_helps(reason)))
+            silent = reason == SILENT or link.silent_s > PING_S * MISSED_PINGS
+            if self._mender is not None and reason in (GONE, SILENT):
+                lost = await self._mender.lost(silent)
+            else:
+                lost = LinkLost(reason, self._what_helps(reason))
+            self._detach(lost.reason)
+            self._put(lost)
             epoch = self.welcome.ep
             if self._reconnect:
                 await self._attach_again()

@@ -26,12 +26,17 @@ from engine_daemon.sizes import sized
 
 FORGOTTEN: Final = "the daemon has forgotten this viewer"
 SILENT: Final = "the daemon does not answer"
+GONE: Final = "the daemon is gone"
+_JUST_AFTER_S: Final = 0.01
 
 
 class Link:
-    """One socket, one life: a lost link is closed and another one made."""
+    """One socket, one life: a lost link is closed and another one made. `again`: by itself."""
 
-    def __init__(self, endpoint: str, received: Callable[[cmd.Message], None]) -> None:
+    def __init__(
+        self, endpoint: str, received: Callable[[cmd.Message], None], *, again: bool = False
+    ) -> None:
+        self._again = again
         self._pid = os.getpid()
         self._loop = asyncio.get_running_loop()
         self._received = received
@@ -68,11 +73,13 @@ class Link:
             await asyncio.shield(self._connected)
 
     async def lost(self, silent_s: float, ping_s: float) -> str:
-        """Ping until the link is lost; why."""
+        """Ping until the link is lost; why. It is silent after `silent_s`, not a ping later."""
         while True:
-            done, _ = await asyncio.wait([self._lost], timeout=ping_s)
+            left = max(silent_s - self.silent_s, 0.0) + _JUST_AFTER_S
+            done, _ = await asyncio.wait([self._lost], timeout=min(ping_s, left))
             if done:
                 return self._lost.result()
+            self._drain()  # what came while this process had no turn counts
             if self.silent_s > silent_s:
                 return SILENT
             self.send(cmd.Ping())
@@ -103,7 +110,7 @@ class Link:
         try:
             self._socket.send_multipart(seal(message, id=self._count, session=session), zmq.NOBLOCK)
         except zmq.ZMQError:
-            self.fail("the daemon is gone")
+            self.fail(GONE)
         self._loop.call_soon(self._drain)
         return self._count
 
@@ -140,7 +147,7 @@ class Link:
         self._context.term()
         for future in self._waiting.values():
             if not future.done():
-                future.set_exception(unconfirmed(reason))
+                future.set_exception(unconfirmed(reason, again=self._again))
         self.fail(reason)
 
     def _watch(self) -> None:
@@ -151,7 +158,7 @@ class Link:
                     self._connected.set_result(None)
             else:
                 self._drain()
-                self.fail("the daemon is gone")
+                self.fail(GONE)
 
     def _drain(self) -> None:
         while not self._closed:
@@ -208,11 +215,13 @@ def exit_of(code: str) -> Exit:
     return Exit.DAEMON if code in (*usual, *lasting, *other) else Exit.USAGE
 
 
-def unconfirmed(reason: str) -> InspectError:
-    """The error of a request whose answer never came."""
+def unconfirmed(reason: str, *, again: bool = False) -> InspectError:
+    """The error of a request whose answer never came. `again`: the link is made again anyway."""
     return InspectError(
         f"not confirmed: {reason}",
-        "Attach again and look at the session",
+        "The link is tried again; it was done if the screen shows it then"
+        if again
+        else "Attach again and look at the session",
         exit_code=Exit.DAEMON,
         code="link_lost",
     )

@@ -29,6 +29,10 @@ class LinkUp(msgspec.Struct, frozen=True):
 class Tunnel(Protocol):
     """What a daemon on another machine is reached through."""
 
+    def lost(self, silent: bool) -> LinkLost:
+        """What became of the link over it: `silent`, nothing comes any more; else it was cut."""
+        ...
+
     def mend(self) -> None:
         """Have the way there again if it is lost; InspectError when it cannot be had now."""
         ...
@@ -44,6 +48,10 @@ class Mender:
     def __init__(self, tunnel: Tunnel) -> None:
         self._tunnel = tunnel
         self._told = ""
+
+    async def lost(self, silent: bool) -> LinkLost:
+        """What became of the link; the tunnel may look for a moment."""
+        return await asyncio.to_thread(self._tunnel.lost, silent)
 
     async def mend(self, tell: Callable[[LinkLost], None]) -> None:
         """Return when the way is there; raises the tunnel's InspectError, and tells it if new."""

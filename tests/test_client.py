@@ -154,6 +154,22 @@ async def test_a_screen_whose_daemon_is_halted_is_told_what_lets_it_go_on(
                 os.kill(daemon.pid, signal.SIGCONT)
 
 
+async def test_what_is_not_confirmed_says_that_the_link_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(client_module, "PING_S", 0.2)
+    with running_daemon() as daemon:
+        async with DaemonClient(daemon.paths) as client:
+            os.kill(daemon.pid, signal.SIGSTOP)
+            try:
+                with pytest.raises(InspectError, match="not confirmed") as raised:
+                    await client.command(cmd.Open(prompt=PromptSpec(text=b"on")))
+                assert raised.value.code == "link_lost"
+                assert "The link is tried again" in raised.value.hint
+            finally:
+                os.kill(daemon.pid, signal.SIGCONT)
+
+
 async def test_a_halted_daemon_reached_by_its_socket_is_not_said_to_be_gone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

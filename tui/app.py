@@ -19,9 +19,10 @@ from textual.app import App
 from textual.command import Provider
 from textual.filter import Monochrome, NoColor
 
-from engine_daemon.addressing import attach_line, find_session, newest_session
+from engine_daemon.addressing import attach_line, find_session, newest_session, typed_command
 from engine_daemon.errors import Exit, InspectError
-from engine_daemon.paths import Paths
+from engine_daemon.lookup import is_running
+from engine_daemon.paths import DEFAULT_NAME, Paths, name_option
 from engine_daemon.protocol.commands import Open
 from engine_daemon.protocol.state import State
 from engine_daemon.protocol.values import PromptSpec
@@ -231,6 +232,20 @@ class InspectApp(App[InspectError]):
             main.feed.follow(session)
 
 
+def last_line(view: View, paths: Paths) -> str:
+    """What the command says last of a session that is open: how to come back to it, and what is
+    needed for that where the daemon cannot be reached."""
+    assert view.session is not None
+    line = attach_line(paths.name, view.session)
+    if view.link:
+        return f"The session goes on. Come back: {line}"
+    if paths.endpoint is None and not is_running(paths):
+        start = f"{typed_command()} daemon start{name_option(paths.name)}"
+        named = f"the daemon {paths.name} is not running"
+        return f"The session stands: {named}. Come back: {start}, then {line}"
+    return f"The link was lost ({show_text(view.link_text)}). Come back once it is there: {line}"
+
+
 def terminal() -> int:
     """The descriptor keys come from."""
     return sys.__stdin__.fileno() if sys.__stdin__ else -1
@@ -276,11 +291,11 @@ def run_screen(
         config=paths.config,
         last=None if tunnel is None else tunnel.close,
     )
+    app.view.where = "" if paths.name == DEFAULT_NAME else paths.name.removeprefix("ssh://")
     prepare_terminal()
     error = app.run()
     if error is not None:
         raise error
     if app.view.session is not None and app.view.columns.status != "closed":
-        line = attach_line(paths.name, app.view.session)
-        print(f"The session goes on. Come back: {line}")  # noqa: T201  the last line of the command
+        print(last_line(app.view, paths))  # noqa: T201
     return app.return_code or 0

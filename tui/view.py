@@ -47,6 +47,7 @@ class View:
         cursor: the step looked at; None follows the head.
         link: False while the daemon cannot be reached; `link_text` says why, `link_hint` what
             helps.
+        where: which daemon it is, where that is not the usual one of this machine.
         me: this viewer among those of the state.
         holds: whether this viewer has the lease of a session; `taken_by`: who took one from it,
             `removed_by`: who removed its recording (empty: somebody), until that is said.
@@ -64,7 +65,7 @@ class View:
         self.state: State | None = None
         self.cursor: int | None = None
         self.link = True
-        self.link_text = self.link_hint = ""
+        self.link_text = self.link_hint = self.where = ""
         self.newer_daemon = False
         self.wanted: list[int] = []
         self.me: Callable[[], bytes | None] = lambda: None

@@ -112,6 +112,12 @@ class Ssh:
         """The process is there."""
         return self.process.poll() is None
 
+    def has_ended(self, patience_s: float) -> bool:
+        """It has, or does within so long."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(patience_s)
+        return not self.running
+
     def _connection(self) -> list[str]:
         words = [] if self._remote.user is None else ["-l", self._remote.user]
         words += [] if self._remote.port is None else ["-p", str(self._remote.port)]
@@ -216,7 +222,7 @@ class Ssh:
             while not select.select([probe], [], [], 0)[0]:
                 if time.monotonic() > limit:
                     raise refused(
-                        f"the daemon on {self._remote.host} does not answer",
+                        f"nothing comes over the ssh link to {self._remote.host}",
                         f"Look there: {self._remote.by_hand} llm-inspect daemon status",
                         "no_answer",
                     )
@@ -243,7 +249,7 @@ class Ssh:
                 break
             self._wait()
         if asked.word:
-            return refused(f"the link to {login} was lost", "Try again", "link_lost")
+            return refused(f"the ssh link to {login} ended", "Try again", "link_lost")
         said, why = " ".join(line for _, line in self._words), self._last()
         if "Permission denied" in said or "Host key verification failed" in said:
             found = next(
@@ -274,7 +280,7 @@ class Ssh:
         """
         host = self._remote.host
         if not self.running:
-            return refused(f"the link to {self._remote.login} was lost", "Try again", "link_lost")
+            return refused(f"the ssh link to {self._remote.login} ended", "Try again", "link_lost")
         if not self._greeted:
             return refused(
                 f"the ssh server on {host} forwards no Unix sockets, or the daemon has just ended",

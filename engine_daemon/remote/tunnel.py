@@ -18,6 +18,8 @@ from types import TracebackType
 from typing import Final, Self
 
 from engine_daemon.errors import InspectError
+from engine_daemon.lookup import halted_words, is_halted
+from engine_daemon.mending import LinkLost
 from engine_daemon.paths import SOCKET_PATH_LIMIT, Paths, make_base, runtime_base
 from engine_daemon.remote.address import Remote
 from engine_daemon.remote.asking import PLAIN_PATH, refused
@@ -25,6 +27,8 @@ from engine_daemon.remote.ssh import Ssh, Stopped
 
 PATIENCE_S: Final = 20.0
 """A link over which nothing comes is given up after so long; ssh itself notices within 15 s."""
+ENDING_S: Final = 0.3
+"""A process closes its sockets a moment before it has ended."""
 FIRST_PAUSE_S: Final = 0.5
 LONGEST_PAUSE_S: Final = 8.0
 LOGIN_PAUSE_S: Final = 60.0
@@ -126,6 +130,19 @@ class Tunnel:
         ssh, self._ssh = self._ssh, None
         if ssh is not None:
             ssh.end()
+
+    def lost(self, silent: bool) -> LinkLost:
+        """What became of the link: ssh ended or stands, nothing comes over it, or the daemon there
+        is gone. Waits a moment for the end of an ssh whose socket was closed."""
+        ssh, host = self._ssh, self.remote.host
+        if ssh is None or ssh.has_ended(0.0 if silent else ENDING_S):
+            return LinkLost(f"the ssh link to {host} ended")
+        if is_halted(ssh.process.pid):
+            words = halted_words(ssh.process.pid)
+            return LinkLost(f"the ssh link to {host} stalled: ssh is halted here", words)
+        if silent:
+            return LinkLost(f"the ssh link to {host} stalled", "or the daemon there is halted")
+        return LinkLost(f"the daemon on {host} is gone")
 
     def mend(self) -> None:
         """See to it that the daemon can be reached through the socket; from any thread.

@@ -22,11 +22,17 @@ def test_a_dropped_link_comes_back_by_itself(place: Place, box: Box) -> None:
     paused(box)
     with place.terminal("attach", "ssh://box") as screen:
         screen.until("step 2 pending")
-        for cut in (box.network.cut, lambda: kill(ours(place)), lambda: kill(box.logins())):
+
+        def end_ssh() -> None:
+            kill(ours(place))
+
+        for cut in (box.network.cut, end_ssh, lambda: kill(box.logins())):
             before = step(box)
             box.network.heal()
             cut()
             screen.until("LINK LOST")
+            if cut == end_ssh:
+                screen.until("the ssh link to box ended")
             if cut == box.network.cut:
                 screen.until("cannot reach box")
                 screen.press("s")
@@ -105,9 +111,10 @@ def test_keys_over_a_stalled_link_never_act(place: Place, box: Box) -> None:
     paused(box)
     with place.terminal("attach", "ssh://box", "--as", "me") as screen:
         screen.until("step 2 pending")
+        assert "box" in screen.text().splitlines()[0]
         box.network.freeze()
         screen.press("s")  # before anybody can know
-        screen.until("LINK LOST")
+        screen.until("LINK LOST  the ssh link to box stalled")
         screen.press("s", "s", "space")
         screen.until("not sent")
         box.network.thaw()
@@ -150,7 +157,7 @@ def test_a_halted_ssh_is_no_way_for_keys_either(place: Place, box: Box) -> None:
         (ssh,) = ours(place)
         ssh.suspend()
         screen.press("s")
-        screen.until("LINK LOST")
+        screen.until("LINK LOST  the ssh link to box stalled: ssh is halted here")
         screen.press("s")
         screen.until("not sent")
         ssh.resume()

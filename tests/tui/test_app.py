@@ -3,18 +3,22 @@
 import asyncio
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from textual.widgets import OptionList
 
 from engine_daemon.errors import Exit, InspectError
+from engine_daemon.paths import paths_for
 from engine_daemon.protocol.commands import AnyCommand, At, Open, Reply
 from engine_daemon.protocol.values import PromptSpec
+from tests.daemons import directories
 from tests.tui.pilot import rows, said, until
 from tests.tui.source import FakeSource
 from tests.tui.story import SESSION, Story, paused
-from tui.app import InspectApp
+from tui.app import InspectApp, last_line
 from tui.screens.sessions import SessionsScreen
+from tui.view import View
 
 
 async def test_a_prompt_opens_a_session_at_once() -> None:
@@ -128,3 +132,23 @@ async def test_what_could_not_be_opened_is_not_said_to_be_opening() -> None:
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: not app.view.opening)
         await until(pilot, lambda: "Opening …" not in "\n".join(rows(app, "sequence")))
+
+
+def test_the_last_line_says_how_to_come_back_as_things_are() -> None:
+    view = View()
+    view.session = "7ZK3M9QP"
+    with directories():
+        paths = paths_for("disk")
+        assert last_line(view, paths) == (
+            "The session goes on. Come back: llm-inspect attach disk --session 7ZK3M9QP"
+        )
+        view.link, view.link_text = False, "the ssh link to box ended"
+        assert last_line(view, paths) == (
+            "The session stands: the daemon disk is not running. Come back: llm-inspect daemon"
+            " start --name disk, then llm-inspect attach disk --session 7ZK3M9QP"
+        )
+        far = replace(paths, name="ssh://box", endpoint="ipc:///tmp/x")
+        assert last_line(view, far) == (
+            "The link was lost (the ssh link to box ended). Come back once it is there:"
+            " llm-inspect attach ssh://box --session 7ZK3M9QP"
+        )

@@ -22,6 +22,7 @@ _TRACK = 20
 _LEAST_TRACK = 6
 _LONGEST_WHY = 40
 _LONGEST_WHO = 20
+_LONGEST_WHERE: Final = 24
 _LONGEST_NAME, _CUT_NAME, _SHORTEST_NAME = 32, 16, 8
 """Cells of the model's name: it is cut before anybody else's part goes."""
 _LEAST_LEASE = 9
@@ -43,6 +44,7 @@ _SILENT = ("goal", "pause", "eos", "length", "context")
 class Shown:
     """What there is room for; at first what is never left out."""
 
+    where: bool = False
     badge: bool = False
     lease: bool = False
     people: bool = False
@@ -55,6 +57,7 @@ class Shown:
 
 
 _BY_PRIORITY: Final[tuple[dict[str, Any], ...]] = (
+    {"where": True},
     {"lease": True},
     {"badge": True},
     {"times": True},
@@ -196,6 +199,9 @@ class StatusBar(Pane):
     def _model(self, shown: Shown) -> Line:
         palette, engine = self.palette, self.view.engine
         line = [Segment(" llm-inspect ", palette.badge)] if shown.badge else []
+        if shown.where and self.view.where:
+            where = clip(show_text(self.view.where), _LONGEST_WHERE)
+            line.append(Segment(f" {where} ", palette.accent))
         model = None if engine is None else engine.model
         if model is None:
             return line

@@ -311,6 +311,14 @@ async def test_a_lost_link_names_what_brings_it_back(size: tuple[int, int], rest
         assert "…" not in line
 
 
+@pytest.mark.parametrize("size", [(120, 40), (80, 24)])
+async def test_another_daemon_than_the_usual_one_is_named(size: tuple[int, int]) -> None:
+    async with screen(size=size) as (pilot, app, _source):
+        app.view.where = "me@gpubox/big"
+        app.main.paint()
+        await until(pilot, lambda: " me@gpubox/big " in rows(app, "status")[0])
+
+
 async def test_ended_shows_the_eos_step_and_goes_on() -> None:
     story = Story().predict().stop().command("run_to", None)
     story.pick(2, b"<|im_end|>", 0.9, special=True, stop="eos").stop("eos", pending=False)
