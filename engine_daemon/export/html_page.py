@@ -19,6 +19,7 @@ from typing import Final
 import msgspec
 
 from engine_daemon.export.chart import Chart, cost_chart
+from engine_daemon.export.page_notes import notes_here, notes_section
 from engine_daemon.export.page_text import cell, grouped, visible
 from engine_daemon.protocol.codec import WireError, unpack_event
 from engine_daemon.protocol.events import Predicted
@@ -35,7 +36,7 @@ _APART: Final = int(Flag.LOST | Flag.PREFILL | Flag.RESTORED)
 
 class _Step(msgspec.Struct, frozen=True):
     """What the page knows of a step. `text` is a place in `texts`; `candidates` are rows of id,
-    text, raw probability, final probability, and what dropped it."""
+    text, raw probability, final probability, and what dropped it; `notes` who and what."""
 
     id: int
     text: int
@@ -48,6 +49,7 @@ class _Step(msgspec.Struct, frozen=True):
     ms: float | None
     forward: float | None
     candidates: list[tuple[int, int, float, float, str]]
+    notes: list[tuple[str, str]]
 
 
 class _Data(msgspec.Struct, frozen=True):
@@ -84,6 +86,7 @@ def chunks(recording: Recording) -> Iterator[bytes]:
         tokens="".join(_tokens(columns)),
         legend=_legend(chart),
         chart=chart.svg or '<p class="hint">There are too few steps to draw.</p>',
+        notes=notes_section(columns),
         footer=escape(_made_by(columns)),
         data=_harmless(data),
     )
@@ -190,13 +193,15 @@ def _tokens(columns: Columns) -> Iterator[str]:
     """Every token as an element that says its number, shaded by its probability."""
     prompt = columns.prompt_tokens
     pieces = [(token.piece, token.special or token.added) for token in prompt]
-    first = len(pieces)
+    first, noted = len(pieces), notes_here(columns)
     pieces += [(columns.piece(k), columns.special(k)) for k in range(len(columns))]
     for n, text in enumerate(grouped(pieces)):
         shown = "<u>·</u>" if text is None else escape(text)
         names = _classes(columns, n - first) if n >= first else ["q"]
         if pieces[n][1]:
             names.append("special")
+        if n - first in noted:
+            names.append("noted")
         yield f'<b data-n="{n}" class="{" ".join(names)}">{shown}</b>'
 
 
@@ -227,11 +232,11 @@ class _Texts:
 
 
 def _data(recording: Recording, columns: Columns, chart: Chart) -> _Data:
-    texts = _Texts()
+    texts, notes = _Texts(), notes_here(columns)
     recorded = columns.limits.candidates if columns.limits else 0
     most = max(_MOST_CANDIDATES // max(len(columns), 1), 1)
     steps = [
-        _step(columns, k, texts, predicted, most)
+        _step(columns, k, texts, predicted, most, notes.get(k, []))
         for k, predicted in enumerate(_distributions(recording, columns))
     ]
     times = [ms for ms, f in zip(columns.total_ms, columns.flags, strict=True) if not f & _APART]
@@ -257,7 +262,14 @@ def _distributions(recording: Recording, columns: Columns) -> Iterator[Predicted
         yield event if isinstance(event, Predicted) else None
 
 
-def _step(columns: Columns, k: int, texts: _Texts, predicted: Predicted | None, most: int) -> _Step:
+def _step(
+    columns: Columns,
+    k: int,
+    texts: _Texts,
+    predicted: Predicted | None,
+    most: int,
+    notes: list[tuple[str, str]],
+) -> _Step:
     lost = columns.flags[k] & Flag.LOST
     return _Step(
         id=columns.ids[k],
@@ -271,6 +283,7 @@ def _step(columns: Columns, k: int, texts: _Texts, predicted: Predicted | None, 
         ms=_short(columns.total_ms[k]),
         forward=_short(columns.forward_ms[k]),
         candidates=[] if predicted is None else _candidates(predicted, texts, most),
+        notes=notes,
     )
 
 

@@ -26,6 +26,7 @@ from engine_daemon.protocol.codec import VERSION, WireError, unpack_event
 from engine_daemon.protocol.events import (
     EngineStarted,
     Event,
+    Noted,
     Predicted,
     PromptRejected,
     PromptScored,
@@ -86,7 +87,7 @@ class JsonLines:
 
     def feed(self, seq: int, event: Event | UnknownEvent) -> list[Line]:
         """The lines that this event completes: `ready`, `prompt`, `prompt_scored`, `step` or
-        `error`.
+        `error`; of a whole session also `note`.
 
         Raises GapError and WireError as `Columns.fold` does.
         """
@@ -102,6 +103,8 @@ class JsonLines:
                 return [scored(logprobs, ranks)]
             case PromptRejected():
                 return [error_line(event.code, event.message, event.hint)]
+            case Noted() if self._only is None:
+                return [self._note(event)]
             case Stepped() if self._only not in (None, event.branch):
                 return []
             case Stepped() if predicted is not None and self._joined(rows):
@@ -218,6 +221,16 @@ class JsonLines:
             "seed": event.seed or self.columns.sampler.seed,
             "warnings": event.warnings,
             "tokenize_ms": number(event.tokenize_ms),
+        }
+
+    def _note(self, event: Noted) -> Line:
+        return {
+            "event": "note",
+            "session": self._session,
+            "branch": event.branch,
+            "step": event.step,
+            "who": event.who,
+            "text": event.text,
         }
 
     def _step(self, predicted: Predicted, stepped: Stepped) -> Line:

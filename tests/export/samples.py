@@ -74,6 +74,16 @@ def branched() -> list[e.Event]:
     return log
 
 
+def noted() -> list[e.Event]:
+    """Notes on a step of the path, on the branch that was left, and where nothing is picked."""
+    log = branched()
+    for branch, step, text in ((0, 0, "good"), (0, 2, "it went wrong"), (1, 1, "<b>why</b>")):
+        log.append(
+            e.Noted(t_ns=len(log), wall_ns=1, branch=branch, step=step, who="bob", text=text)
+        )
+    return log
+
+
 def samples(folder: Path) -> dict[str, Path]:
     """A file each."""
     whole = framed(packed(session([b"A", b"\xe2\x98", b"\x83", b"<eos>"])))

@@ -18,7 +18,7 @@ from engine_daemon.export.page_text import grouped
 from engine_daemon.export.registry import EXPORTERS, exporter
 from engine_daemon.protocol import events as e
 from engine_daemon.recording.reader import Recording
-from tests.export.samples import HOSTILE, hostile, samples
+from tests.export.samples import HOSTILE, hostile, noted, samples
 from tests.recording.logs import (
     commanded,
     engine_started,
@@ -222,6 +222,25 @@ def test_the_pages_numbers_are_the_json_lines(tmp_path: Path) -> None:
             assert row[0] == candidate["id"]
             assert row[2] == pytest.approx(candidate["prob"], rel=1e-5)
             assert row[4] == (candidate["dropped_by"] or "")
+
+
+def test_notes_show_at_their_steps(tmp_path: Path) -> None:
+    """Found by use: what people wrote reached no export."""
+    path = tmp_path / "noted.lir"
+    write_log(path, noted())
+    found = [json.loads(line) for line in made(path, "jsonl").splitlines()]
+    told = [(x["branch"], x["step"], x["who"], x["text"]) for x in found if x["event"] == "note"]
+    assert told == [
+        (0, 0, "bob", "good"),
+        (0, 2, "bob", "it went wrong"),
+        (1, 1, "bob", "<b>why</b>"),
+    ]
+    page = made(path, "html").decode()
+    notes = [step["notes"] for step in json.loads(Page(page).data)["steps"]]
+    assert notes == [[["bob", "good"]], [["bob", "<b>why</b>"]], []]
+    assert "step 2 of branch 0 · bob: it went wrong" in page
+    assert '<a href="#1">step 1</a> · bob: &lt;b&gt;why&lt;/b&gt;' in page
+    assert page.count(' noted"') == 2
 
 
 def test_what_is_missing_is_said_on_the_page(tmp_path: Path) -> None:

@@ -71,6 +71,7 @@
       pair(values, "margin", percent(step.margin));
       pair(values, "time", ms(step.ms) + " · forward " + ms(step.forward));
       detail.append(values);
+      for (const [who, text] of step.notes) detail.append(make("p", "◆ " + who + ": " + text, "note"));
       if (step.candidates.length) detail.append(table(step));
       else detail.append(make("p", "The distribution of this step is lost.", "hint"));
       if (data.cut) detail.append(make("p", "the first " + data.cut + " candidates are kept here", "hint"));
@@ -130,6 +131,10 @@
   for (const button of document.querySelectorAll("button[data-mode]"))
     button.addEventListener("click", () => shade(button.dataset.mode));
 
-  const wanted = /^#(\d+)$/.exec(location.hash);
-  if (wanted && Number(wanted[1]) < data.steps.length) pin(first + Number(wanted[1]));
+  const goTo = () => {
+    const wanted = /^#(\d+)$/.exec(location.hash);
+    if (wanted && Number(wanted[1]) < data.steps.length) pin(first + Number(wanted[1]));
+  };
+  window.addEventListener("hashchange", goTo);
+  goTo();
 })();
