@@ -7,8 +7,9 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +19,8 @@ from engine_daemon.outside import parse_json
 from engine_daemon.worker.backends.base import ProgressFn
 from engine_daemon.worker.building import build_once, check_room
 from engine_daemon.worker.checkpoint import refuse
+from engine_daemon.worker.counting import counted_header, counted_tensors
+from engine_daemon.worker.watching import watch
 
 LAYOUT: Final = 1
 """Raised when the way of converting changes: older conversions are then made anew."""
@@ -66,8 +69,8 @@ def fingerprint(path: Path) -> str:
 
 def fill_from_gguf(source: Path, folder: Path, progress: ProgressFn) -> None:
     """Write safetensors, configuration, tokenizer and chat template into `folder`."""
+    progress("import", 0, 0)
     size, tensors = _whole(source)
-    progress("convert", 0, size)
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
@@ -80,19 +83,20 @@ def fill_from_gguf(source: Path, folder: Path, progress: ProgressFn) -> None:
     check_memory("bf16", {"bf16": need}, Place((torch.device("cpu"),)))
     onward = _only_onward(progress)
     try:
-        with loading_progress(onward, {}, "convert", size), _counted_tensors(onward, size):
-            model = AutoModelForCausalLM.from_pretrained(
-                str(source.parent),
-                gguf_file=source.name,
-                quantization_config=GgufConfig(dequantize=True),
-                dtype=torch.bfloat16,
-                local_files_only=True,
-            )
-            tokenizer = AutoTokenizer.from_pretrained(
-                str(source.parent), gguf_file=source.name, local_files_only=True
-            )
-            progress("write", 0, model.num_parameters() * 2)
-            model.save_pretrained(folder)
+        with loading_progress(onward, {}, "convert", size):
+            with counted_header(progress, "read header"), counted_tensors(onward, "convert", size):
+                model = AutoModelForCausalLM.from_pretrained(
+                    str(source.parent),
+                    gguf_file=source.name,
+                    quantization_config=GgufConfig(dequantize=True),
+                    dtype=torch.bfloat16,
+                    local_files_only=True,
+                )
+            with counted_header(progress, "tokenizer"):
+                tokenizer = AutoTokenizer.from_pretrained(
+                    str(source.parent), gguf_file=source.name, local_files_only=True
+                )
+            _write(model, folder, progress)
             tokenizer.save_pretrained(folder)
             (folder / _TYPES).write_text(json.dumps(_types(tensors)))
     except (InspectError, OSError):
@@ -107,9 +111,19 @@ def fill_from_gguf(source: Path, folder: Path, progress: ProgressFn) -> None:
         ) from error
 
 
+def _write(model: Any, folder: Path, progress: ProgressFn) -> None:
+    """Save it, and tell how the folder grows."""
+    total = model.num_parameters() * 2
+    progress("write", 0, total)
+    with ThreadPoolExecutor(1) as pool:
+        saving = pool.submit(model.save_pretrained, folder)
+        watch(lambda seconds: bool(wait([saving], seconds).done), folder, "write", total, progress)
+        saving.result()
+
+
 def _only_onward(progress: ProgressFn) -> ProgressFn:
     """Some architectures are walked over twice, some once: the bytes shown never go back."""
-    furthest = 0
+    furthest = -1
 
     def onward(stage: str, done: int, total: int) -> None:
         nonlocal furthest
@@ -118,29 +132,6 @@ def _only_onward(progress: ProgressFn) -> ProgressFn:
             progress(stage, done, total)
 
     return onward
-
-
-@contextmanager
-def _counted_tensors(progress: ProgressFn, total: int) -> Iterator[None]:
-    """Report transformers' walk over the file's tensors, the long part of a conversion.
-
-    That module draws a bar of its own with no hook for it, so its `tqdm` is stood in for.
-    """
-    from transformers import modeling_gguf_pytorch_utils as reader
-
-    def counted(tensors: Iterable[Any], **_: object) -> Iterator[Any]:
-        done = 0
-        for tensor in tensors:
-            yield tensor
-            done = min(total, done + int(getattr(tensor, "n_bytes", 0)))
-            progress("convert", done, total)
-
-    bar = reader.tqdm
-    reader.tqdm = counted
-    try:
-        yield
-    finally:
-        reader.tqdm = bar
 
 
 def _whole(source: Path) -> tuple[int, Sequence[Any]]:
