@@ -35,8 +35,13 @@ def write_error(text: str, unknown: str = "backslashreplace") -> None:
 
 def tell(text: str) -> None:
     """One line on standard output. Raises BrokenPipeError when nobody reads it any more."""
+    write_out(safe(text) + "\n")
+
+
+def write_out(text: str) -> None:
+    """`text` as it is on standard output; raises as `tell`."""
     try:
-        _write(safe(text) + "\n", sys.stdout)
+        _write(text, sys.stdout)
     except BrokenPipeError:
         raise
     except OSError as error:

@@ -54,6 +54,19 @@ def test_the_list_says_what_fits(place: Place) -> None:
     assert why.startswith("acme/huge: the model needs")
 
 
+@pytest.mark.terminal
+def test_on_a_terminal_the_list_is_there_before_the_engine_is_asked(place: Place) -> None:
+    save_tiny(place.root / "hub" / "models--acme--tiny" / "snapshots" / "1")
+    with place.terminal("models", "list", columns=160) as screen:
+        screen.until("yes")
+        screen.finish()
+        (listed,) = [line for line in screen.text().splitlines() if "acme/tiny" in line]
+    assert listed.split()[-2] == "yes"
+    first = screen.output.index(b"acme/tiny")
+    asked = screen.output.index("…".encode())
+    assert first < asked < screen.output.index(b"yes")
+
+
 def test_a_repository_is_downloaded(place: Place, hub: Hub) -> None:
     place.env["HF_ENDPOINT"] = hub.address
     place.env.pop("HF_HUB_OFFLINE", None)
