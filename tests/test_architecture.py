@@ -119,7 +119,7 @@ def test_panes_and_their_registry() -> None:
 def test_exporters_and_their_registry() -> None:
     files = {p.stem for p in (ROOT / "engine_daemon/export").glob("*.py")}
     registered = {place.rpartition(".")[2] for place in EXPORTERS.values()}
-    helpers = {"__init__", "registry", "objects", "text", "chart", "page_text"}
+    helpers = {"__init__", "registry", "objects", "text", "chart", "page_text", "page_notes"}
     assert registered == files - helpers
 
 

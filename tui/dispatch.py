@@ -91,7 +91,7 @@ def _dispatch(words: list[str]) -> int:
 
 def _screen(parsed: "Parsed") -> int:
     """The screen: on a daemon that is started if need be, or (`attach`) on one that runs."""
-    _check_terminal()
+    _check_terminal(_without_a_terminal(parsed))
     with held_back():
         from engine_daemon.cli.prompt import read_prompt
         from engine_daemon.cli.request import open_command, who
@@ -211,12 +211,23 @@ def _has_screen() -> bool:
     return _has_terminal() and os.environ.get("TERM", "") not in NO_SCREEN
 
 
-def _check_terminal() -> None:
+def _without_a_terminal(parsed: "Parsed") -> str:
+    """What does for a screen that cannot be had."""
+    if parsed.command != "attach":
+        return "Without one: llm-inspect run PROMPT, or --help"
+    where = parsed.arguments[0] if parsed.arguments else ""
+    there = ""
+    if where.startswith("ssh:"):
+        from engine_daemon.remote.address import parse_remote
+
+        there = f"{parse_remote(where).by_hand} "
+    return f"Without one: {there}llm-inspect sessions list, then step, resume, pause SESSION"
+
+
+def _check_terminal(instead: str = "Without one: llm-inspect run PROMPT, or --help") -> None:
     """Refuse before anything is started where there is no screen (Textual draws on stderr)."""
     if not _has_terminal():
-        raise InspectError(
-            "the screen needs a terminal", "Without one: llm-inspect run PROMPT, or --help"
-        )
+        raise InspectError("the screen needs a terminal", instead)
     term = os.environ.get("TERM", "")
     if term in NO_SCREEN:
         named = f"TERM={term} has no screen" if term else "TERM is not set: there is no screen"

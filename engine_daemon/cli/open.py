@@ -14,7 +14,7 @@ from typing import Final
 from engine_daemon.addressing import attach_line
 from engine_daemon.cli.options import Given
 from engine_daemon.cli.output import say, tell
-from engine_daemon.cli.recordings import open_recording, say_missing
+from engine_daemon.cli.recordings import is_written, open_recording, say_missing
 from engine_daemon.cli.request import who
 from engine_daemon.cli.target import Target, attached_or_gone, ensure_running, on_running, target_of
 from engine_daemon.client import DaemonClient
@@ -49,7 +49,10 @@ def open_session(name: str, given: Given, target: Target) -> SessionInfo:
     Raises InspectError: 2 no such file, 6 unreadable, 4 it cannot be continued.
     """
     with open_recording(name, given) as recording:
-        say_missing(recording, what_there_is=True)
+        already = _is_own(recording, target) and is_written(recording)
+        if already:
+            say(f"{recording.path.stem} is open already; it stays as it is")
+        say_missing(recording, what_there_is=not already)
         check_continuable(recording)
         ensure_running(target)
         session, copied = _in_place(recording, target)
@@ -65,8 +68,7 @@ def open_session(name: str, given: Given, target: Target) -> SessionInfo:
 def _in_place(recording: Recording, target: Target) -> tuple[str, Path | None]:
     """The session to take up; and the copy that was made for it, if one was."""
     folder = target.paths.recordings
-    own = os.path.dirname(os.path.realpath(recording.path)) == os.path.realpath(folder)
-    if own and recording.opened is not None and recording.path.stem == recording.opened.session:
+    if _is_own(recording, target):
         return recording.path.stem, None
     session = new_session()
     try:
@@ -74,6 +76,14 @@ def _in_place(recording: Recording, target: Target) -> tuple[str, Path | None]:
     except OSError as error:
         raise unusable(error) from None
     return session, path
+
+
+def _is_own(recording: Recording, target: Target) -> bool:
+    """It is the daemon's own file of the session."""
+    folder = os.path.realpath(target.paths.recordings)
+    own = os.path.dirname(os.path.realpath(recording.path)) == folder
+    opened = recording.opened
+    return own and opened is not None and recording.path.stem == opened.session
 
 
 async def _reopen(target: Target, session: str, name: str) -> SessionInfo:

@@ -61,7 +61,7 @@ def say_missing(recording: Recording, *, what_there_is: bool = False) -> None:
     still written say that it was taken as it is now."""
     written = is_written(recording)
     if written and what_there_is:
-        say(f"{recording.path.name}: open; this is what there is of it now")
+        say(f"{recording.path.name}: its session is still open; this is what it holds now")
     lines = recording.report(written=written)
     for line in lines[:_LINES]:
         say(f"{recording.path.name}: {line}")

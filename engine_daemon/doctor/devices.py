@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from engine_daemon.doctor.row import Row, fail, ok, warn
 from engine_daemon.doctor.versions import engine_installed
+from engine_daemon.installing import IN_A_CLONE
 from engine_daemon.outside import parse_json
 from engine_daemon.sizes import sized
 
@@ -74,9 +75,7 @@ def _torch(cards: bool) -> Iterator[Row]:
     if done.returncode:
         said = done.stderr.strip().splitlines()
         why = said[-1] if said else f"exit {done.returncode}"
-        yield fail(
-            "torch", f"cannot be imported: {why}", "Install it again: pip install '.[engine]'"
-        )
+        yield fail("torch", f"cannot be imported: {why}", IN_A_CLONE)
         return
     found: dict[str, Any] = parse_json(done.stdout.splitlines()[-1])
     if not found["cuda"]:

@@ -9,6 +9,7 @@ from typing import Final
 
 from engine_daemon import __version__
 from engine_daemon.doctor.row import Row, fail, ok, warn
+from engine_daemon.installing import IN_A_CLONE, INSTALL_ENGINE
 
 DISTRIBUTION: Final = "llm-inspect-tui"
 LEAST_PYTHON: Final = (3, 11)
@@ -59,13 +60,11 @@ def _engine(needs: dict[str, str]) -> Iterator[Row]:
         yield warn(
             "engine",
             "not installed: this machine can watch and replay, not run a model",
-            "For models: pip install '.[engine]'",
+            f"For models, in a clone: {INSTALL_ENGINE}",
         )
         return
     if missing:
-        yield fail(
-            "engine", f"not whole: {', '.join(missing)} missing", "pip install '.[engine]' again"
-        )
+        yield fail("engine", f"not whole: {', '.join(missing)} missing", IN_A_CLONE)
     have = tuple(name for name in _ENGINE if name not in missing)
     yield from _packages("engine", have, needs)
 

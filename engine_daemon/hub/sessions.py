@@ -283,7 +283,7 @@ class SessionStore:
             if columns.prompt is None and columns.place.kind != "waiting":
                 why = f"{path.stem} cannot be continued: it has steps and no prompt"
                 raise LogError(why, exit_code=Exit.DAEMON, code="damaged")
-            if begun and columns.limits is None:
+            if begun and _lacks_prompt(columns):
                 why = f"{path.stem} cannot be continued: it ends before its prompt"
                 raise LogError(why, exit_code=Exit.DAEMON, code="damaged")
             session = Session(path.stem, log, columns, self._syncer)
@@ -342,6 +342,12 @@ def _unresolved(columns: Columns) -> Wanted | None:
     until = wanted.until[columns.next_condition - 1 :]
     watch = wanted.watch if columns.watch is None and columns.status == "waiting" else []
     return Wanted(until=until, watch=watch) if until or watch else None
+
+
+def _lacks_prompt(columns: Columns) -> bool:
+    """Nothing in it says what the session is to do: it would wait for ever."""
+    given = None if columns.limits is None else columns.limits.prompt or columns.prompt
+    return given is None
 
 
 def _fold(log: LogWriter) -> Columns:

@@ -118,12 +118,13 @@ class EngineSide:
 
     def _start_tokens(self) -> None:
         self._tokens = Child(TOKENS, self._paths.engine_socket)
+        _log.info("tokens process: pid %d", self._tokens.pid)
         self.seats.tokenizer = None
 
     def reap(self) -> None:
         """A child ended: say so in the logs, start it again where that makes sense."""
         if self._tokens is not None and self._tokens.ending() is not None:
-            _log.warning("tokens process %s", self._tokens.ending())
+            _log.warning("tokens process %s (pid %d)", self._tokens.ending(), self._tokens.pid)
             self._tokens.close()
             self._tokens = None
             self.seats.encoder.lost()
@@ -132,14 +133,15 @@ class EngineSide:
             else:
                 self._give_up("the tokens process keeps ending")
         if self._worker is not None and (loss := self._worker.loss()) is not None:
+            pid = self._worker.pids[loss.rank]
             self._worker.close()
             self._worker = None
-            self._worker_lost(loss)
+            self._worker_lost(loss, pid)
 
-    def _worker_lost(self, loss: Loss) -> None:
+    def _worker_lost(self, loss: Loss, pid: int) -> None:
         if self._killed_by:
             loss = replace(loss, by=self._killed_by)
-        _log.warning("%s", loss)
+        _log.warning("%s (pid %d)", loss, pid)
         self.seats.worker_lost(loss)
         self.reads.lost()
         self._stacks.lost()
@@ -151,6 +153,8 @@ class EngineSide:
             self._set(word="dead", pid=None, details=dead, code="engine_lost", message=str(loss))
             self._tell()
             self._start_worker()
+            start, first = self.seats.engine, self.state.pid
+            _log.info("the engine is started again: start %d, pid %s", start, first)
         else:
             self._give_up(f"{loss}, {RESTARTS} restarts did not help")
 

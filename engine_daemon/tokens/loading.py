@@ -6,6 +6,7 @@ Knows which files a tokenizer is made of, not what is in them.
 from pathlib import Path
 
 from engine_daemon.errors import Exit, InspectError
+from engine_daemon.installing import IN_A_CLONE
 from engine_daemon.tokens.builtin import BuiltinTokenizer
 from engine_daemon.tokens.settings import read_settings, unusable
 from engine_daemon.tokens.tokenizer import Tokenizer
@@ -33,7 +34,7 @@ def load_tokenizer(model_dir: str) -> Tokenizer:
     except ImportError as error:
         raise InspectError(
             f"a real model's tokenizer needs the engine packages: {error}",
-            "Install them with: pip install 'llm-inspect-tui[engine]'",
+            IN_A_CLONE,
             exit_code=Exit.MODEL,
             code="no_engine_packages",
         ) from error

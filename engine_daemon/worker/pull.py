@@ -13,6 +13,7 @@ import time
 
 from engine_daemon import deathwatch
 from engine_daemon.errors import Exit, InspectError
+from engine_daemon.installing import IN_A_CLONE
 
 _EVERY_S = 0.05
 
@@ -71,7 +72,7 @@ def _pull(model: str, revision: str | None, cache_dir: str) -> int:
             {
                 "error": "no_engine",
                 "message": f"the engine is not installed: {error.name or error} is missing",
-                "hint": "Install it: pip install 'llm-inspect-tui[engine]'",
+                "hint": IN_A_CLONE,
             }
         )
         return Exit.MODEL

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from engine_daemon.installing import INSTALL_ENGINE
 from tests.daemons import wait_for
 from tests.end_to_end.command import COMMAND, SCRIPTED, Place, alive
 from tests.end_to_end.conftest import place as place
@@ -297,7 +298,8 @@ def test_a_torch_that_cannot_be_imported(place: Place) -> None:
     (broken / "__init__.py").write_text("raise ImportError('libcudart.so.12: no such file')\n")
     place.env["PYTHONPATH"] = f"{broken.parent}:{os.environ.get('PYTHONPATH', '')}"
     row = found(look(place, 4, command=WHOLE), "torch", "fail", "libcudart.so.12: no such file")
-    assert "pip install" in row["do"]
+    assert INSTALL_ENGINE in row["do"]
+    assert f"`{INSTALL_ENGINE}`" in (Path(__file__).parents[2] / "README.md").read_text("utf-8")
 
 
 @pytest.mark.engine

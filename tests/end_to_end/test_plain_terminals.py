@@ -127,6 +127,7 @@ def test_no_terminal_is_said_before_anything_is_started(
 ) -> None:
     done = place.run(*words, code=2)
     assert "the screen needs a terminal" in done.err
-    assert "llm-inspect run" in done.err
+    instead = "sessions list" if words[:1] == ("attach",) else "run PROMPT"
+    assert f"llm-inspect {instead}" in done.err
     assert done.out == b""
     assert list(place.connections()) == []

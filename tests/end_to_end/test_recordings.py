@@ -159,9 +159,12 @@ def test_a_session_that_the_daemon_has_open_lacks_no_end(place: Place) -> None:
     assert shown.err == ""
     (facts,) = place.json("sessions", "show", session, "--json")
     assert (facts["kept"], facts["stopped_by"]) == (False, "goal")
-    told = f"{session}.lir: open; this is what there is of it now\n"
+    told = f"{session}.lir: its session is still open; this is what it holds now\n"
     for name in (session, str(place.recording(session))):
         assert place.run("export", name, "--to", "text").err == told
+    again = place.run("open", session)
+    assert again.out.decode().startswith(f"{session} is open, ")
+    assert again.err.startswith(f"{session} is open already; it stays as it is\n")
     halted = place.status()["pid"]
     os.kill(halted, signal.SIGSTOP)  # who has it open is the system's word, not the daemon's
     try:
@@ -261,7 +264,7 @@ def test_a_recording_that_is_written_is_not_renamed_by_hand(place: Place) -> Non
 def test_a_forged_recording_does_not_end_the_daemon(place: Place) -> None:
     """Sound frames, but steps without a prompt: nothing can go on from there."""
     steps = [event for k in range(3) for event in (logs.predicted(k), logs.stepped(k, piece=b"A"))]
-    events = [logs.opened(), *steps, logs.predicted(3), logs.stopped(3)]
+    events = [logs.opened(), logs.session_set(), *steps, logs.predicted(3), logs.stopped(3)]
     logs.write_log(place.cwd / "forged.lir", events)
     place.run("daemon", "start", *SCRIPTED)
     pid = place.status()["pid"]

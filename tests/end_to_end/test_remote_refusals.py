@@ -80,7 +80,9 @@ def test_no_ssh_and_no_terminal(place: Place) -> None:
     with place.terminal("attach", "ssh://box") as screen:
         assert "there is no ssh here" in screen.finish(4)
     assert folders(place) == []
-    assert "needs a terminal" in place.run("attach", "ssh://box", code=2).err
+    refused = place.run("attach", "ssh://box", code=2)
+    assert "needs a terminal" in refused.err
+    assert "Without one: ssh box llm-inspect sessions list" in refused.err
     assert folders(place) == []
 
 

@@ -129,7 +129,8 @@ def test_what_happens_in_a_daemon_is_in_its_log_without_a_word_of_anybodys_text(
         "attached: 'ann",
         f"session {session}: closed, ",
         "left: 'ann",
-        "killed by SIGKILL",
+        f"killed by SIGKILL (pid {pid})",
+        f"the engine is started again: start 2, pid {place.status()['engine']['pid']}",
     ):
         assert part in log, (part, log)
     assert log.count("ready: scripted on ") == 2

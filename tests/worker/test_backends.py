@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from engine_daemon.errors import Exit, InspectError
+from engine_daemon.installing import INSTALL_ENGINE
 from engine_daemon.protocol.worker import EngineOptions
 from engine_daemon.worker.backends import BACKENDS, Registered, locate, make_backend
 
@@ -37,7 +38,7 @@ def test_a_missing_part_says_what_to_install(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(InspectError) as caught:
         make_backend("odd")
     assert "no_such_module" in caught.value.message
-    assert "pip install" in caught.value.hint
+    assert INSTALL_ENGINE in caught.value.hint
     # Before its model is looked for, which may take a download.
     with pytest.raises(InspectError) as caught:
         locate(EngineOptions(backend="odd", model="no-such-model"), print)

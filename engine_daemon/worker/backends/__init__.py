@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from engine_daemon.errors import Exit, InspectError
+from engine_daemon.installing import IN_A_CLONE
 from engine_daemon.protocol.worker import EngineOptions
 from engine_daemon.worker.backends.base import Backend, ProgressFn
 
@@ -91,7 +92,7 @@ def _installed(name: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         raise InspectError(
             f"the {name} engine needs {error.name}, which is not installed",
-            "Install the engine: pip install 'llm-inspect-tui[engine]'",
+            IN_A_CLONE,
             exit_code=Exit.MODEL,
             code="not_installed",
         ) from error
