@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from engine_daemon.config import DaemonOptions
 from engine_daemon.lookup import is_running
 from engine_daemon.paths import paths_for
 from engine_daemon.protocol.worker import EngineOptions
@@ -115,8 +116,9 @@ def test_another_engine_does_not_take_the_model_of_the_one_before(place: Place) 
     path.write_text(json.dumps(kept))
     done = place.run("daemon", "restart", "--engine", "scripted", "--yes")
     assert "the model /models/mine was the hf engine's and is not kept" in done.err
-    assert model_of(place) == EngineOptions().model
-    assert place.status()["engine"]["synthetic"]
+    now = DaemonOptions.read(path).engine
+    assert (now.backend, now.model, now.revision) == ("scripted", EngineOptions().model, None)
+    assert place.status()["engine"]["word"] == "ready"
 
 
 def test_ranks_that_do_not_divide_stop_nothing(place: Place, tmp_path: Path) -> None:
