@@ -79,6 +79,11 @@ class Control:
                 "this session is closed",
                 f"llm-inspect open {self._view.session} goes on with it, ctrl+n opens another",
             )
+        if self._view.read_only:
+            raise InspectError(
+                "this session was made with another model; its history is read-only here",
+                code="other_model",
+            )
         if status == "waiting":
             raise InspectError("the first distribution is not there yet")
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from engine_daemon.protocol.codec import WireError, unpack_event
-from engine_daemon.protocol.events import Predicted, Stepped
+from engine_daemon.protocol.events import EngineStarted, Predicted, Stepped
 from engine_daemon.protocol.prompt_tokens import PromptTokens
 from engine_daemon.protocol.state import EngineState, SessionInfo, State
 from engine_daemon.recording.columns import Columns
@@ -152,6 +152,7 @@ class View:
         At a step that is recorded it begins a branch.
         """
         stands = self.columns.status in ("paused", "ended") and self.replay is None
+        stands = stands and not self.read_only
         return stands and (self.on_pending or self.recorded_step is not None)
 
     def move(self, step: int) -> None:
@@ -269,6 +270,18 @@ class View:
         if self.state is None:
             return None
         return next((s for s in self.state.sessions if s.session == self.session), None)
+
+    @property
+    def read_only(self) -> bool:
+        """The session was made with another model than the one that is loaded: no command of it
+        can reach the engine."""
+        return self.info is not None and self.info.other_model
+
+    @property
+    def made_by(self) -> EngineState | EngineStarted | None:
+        """Whose numbers are on screen: the engine's, of a read-only session the recorded one's."""
+        recorded = self.columns.engine
+        return recorded if self.read_only and recorded is not None else self.engine
 
     @property
     def resident(self) -> bool:

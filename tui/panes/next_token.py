@@ -56,7 +56,7 @@ class NextTokenPane(Pane):
     def draw(self, columns: int, rows: int) -> Sequence[Line]:
         """What the step is, the candidates, the rest, and the highlighted one in full."""
         detail = self.view.shown
-        self.border_title, self.border_subtitle = self._title(detail), ""
+        self.border_title, self.border_subtitle = self._title(detail, columns), ""
         if detail is None:
             return empty(SafeText(self._why_not()), columns, rows, self.palette)
         spare = 5 if rows >= 8 else 2
@@ -83,7 +83,7 @@ class NextTokenPane(Pane):
 
     def _frame(self, where: str, columns: int) -> None:
         """A pending step says what it will be picked by: above, or below where there is room."""
-        title, words = self._title(self.view.shown), ""
+        title, words = self._title(self.view.shown, columns), ""
         if self.view.on_pending:
             words = sampler_words(self.view.columns.sampler)
         above = f"{title} · {words}" if words else title
@@ -117,15 +117,17 @@ class NextTokenPane(Pane):
         self._first = max(min(self._first, self._highlight), self._highlight - self._rows + 1, 0)
         return top
 
-    def _title(self, detail: Detail | None) -> str:
+    def _title(self, detail: Detail | None, columns: int) -> str:
         step = self.view.at
         if detail is None:
             return self.TITLE
         if detail.stepped is not None:
             return f"{self.TITLE} · step {step}"
-        info = self.view.info
-        recorded = info is not None and not info.resident
-        return f"{self.TITLE} · step {step} pending" + (", recorded" if recorded else "")
+        title = f"{self.TITLE} · step {step} pending"
+        if self.view.resident:
+            return title
+        whole, shorter = f"{title}, recorded", f"{self.TITLE} · step {step} recorded"
+        return whole if width(SafeText(whole)) <= columns - 2 else shorter
 
     def _why_not(self) -> str:
         view = self.view

@@ -100,6 +100,8 @@ class BranchActions(Telling):
             return SafeText(f"One branch: {reason}")
         if self.view.observing:
             return SafeText("One branch so far: this screen only observes")
+        if self.view.read_only:
+            return SafeText("One branch: made with another model, its history is read-only here")
         return SafeText("One branch so far: enter or i at a recorded step opens one")
 
     def _chose_branch(self, branch: int | None) -> None:
@@ -182,7 +184,8 @@ class BranchActions(Telling):
             if error.code != "gone":
                 raise
             words = f"the logits of step {self.view.at} are not held any more"
-            raise InspectError(words, "C computes them again", code="gone") from error
+            again = "" if self.view.read_only else "C computes them again"
+            raise InspectError(words, again, code="gone") from error
 
     def _lay_over(self, overlay: Overlay) -> None:
         self.view.overlay = overlay

@@ -194,7 +194,7 @@ class StatusBar(Pane):
         ]
 
     def _model(self, shown: Shown) -> Line:
-        palette, engine = self.palette, self.view.engine
+        palette, engine = self.palette, self.view.made_by
         line = [Segment(" llm-inspect ", palette.badge)] if shown.badge else []
         model = None if engine is None else engine.model
         if model is None:
@@ -208,11 +208,12 @@ class StatusBar(Pane):
     def _state(self, hint: bool) -> Line:
         palette, columns = self.palette, self.view.columns
         line: Line = [Segment("  ", palette.base)]
-        engine = self.view.engine
+        engine = self.view.made_by
         if engine is not None and engine.synthetic:
             line += [Segment(" SYNTHETIC ", palette.mark_badge), Segment(" ", palette.base)]
-        if self.view.observing:
-            line += [Segment(" OBSERVING ", palette.badge_quiet), Segment(" ", palette.base)]
+        for so, word in ((self.view.observing, "OBSERVING"), (self.view.read_only, "READ-ONLY")):
+            if so:
+                line += [Segment(f" {word} ", palette.badge_quiet), Segment(" ", palette.base)]
         if self.view.session is None:
             return line
         status = columns.status
@@ -233,6 +234,8 @@ class StatusBar(Pane):
             line.append(Segment(words, palette.title))
         if self.view.cursor is not None:
             line.append(Segment(f" step {self.view.at} of {self.view.head}", palette.accent))
+        elif self.view.read_only:
+            line.append(Segment(" made with another model" if hint else "", palette.accent))
         elif columns.stop is not None and columns.stop.condition is not None:
             line.append(Segment(f" {self._why(columns.stop, hint)}", palette.accent))
         elif status == "ended" and hint:
