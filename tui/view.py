@@ -257,7 +257,7 @@ class View:
         """An engine is ready, and it is not the one whose loss stopped the session (whose state is
         still the last one heard where the log is ahead of it)."""
         engine, columns = self.engine, self.columns
-        if engine is None or engine.word != "ready" or not self.link:
+        if engine is None or engine.word not in ("ready", "busy") or not self.link:
             return False
         stop, lost = columns.stop, columns.lost
         if stop is None or lost is None or stop.message != lost.message:

@@ -245,7 +245,10 @@ class StatusBar(Pane):
         return line
 
     def _why(self, stop: Stopped, whole: bool) -> SafeText:
-        """Why it stands; of a condition also what it says, where there is room (`b` says it)."""
+        """Why it stands; of a condition also what it says, where there is room (`b` says it). An
+        engine that is there again is not called lost."""
+        if stop.reason == "engine_lost" and self.view.engine_back:
+            return SafeText("the engine had ended")
         if stop.condition is None:
             return SafeText(stop.reason.replace("_", " "))
         if not whole:
