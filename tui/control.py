@@ -188,6 +188,11 @@ class Control:
         step = self._need_standing()
         if step is None and not self._view.on_pending:
             raise InspectError("nothing is pending here", "s makes the next distribution")
+        if step is not None and self._view.columns.ids[step] == token_id:
+            raise InspectError(
+                f"step {step} has this token already: a branch would say the same again",
+                "enter on another one opens a branch",
+            )
         await self._act(Force(id=token_id, step=step))
 
     async def force_text(self, ids: list[int]) -> None:

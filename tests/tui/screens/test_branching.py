@@ -52,6 +52,16 @@ async def test_enter_on_a_recorded_step_opens_a_branch_and_follows_it() -> None:
         await until(pilot, lambda: app.view.columns.branch == 1)
 
 
+async def test_enter_on_the_token_that_is_there_already_makes_no_branch_of_the_same() -> None:
+    async with screen() as (pilot, app, source):
+        await pilot.press("S", "S", "tab", "enter")
+        await until(pilot, lambda: "step 1 has this token already" in said(app))
+        assert "enter on another one opens a branch" in said(app)
+        assert (app.view.at, source.sent) == (1, [])
+        await pilot.press("down", "enter")
+        await until(pilot, lambda: app.view.columns.branch == 1)
+
+
 async def test_resampling_under_the_cursor() -> None:
     async with screen() as (pilot, _app, source):
         await pilot.press("S", "r")
