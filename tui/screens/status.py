@@ -12,6 +12,7 @@ from rich.segment import Segment
 from engine_daemon.protocol.events import Stopped
 from engine_daemon.protocol.state import EngineState
 from engine_daemon.stages import stage_text
+from tui.naming import holder_text
 from tui.panes.base import Line, Pane, spread
 from tui.playing import Elapsed
 from tui.screens.replay_status import replay_right, replay_state
@@ -273,7 +274,7 @@ class StatusBar(Pane):
             case "ours":
                 return SafeText("lease you")
             case "other":
-                return SafeText(f"lease {clip(show_text(info.holder or ''), _LONGEST_WHO)}")
+                return SafeText(f"lease {holder_text(view, info.holder or '', _LONGEST_WHO)}")
             case _:
                 return SafeText("")
 
