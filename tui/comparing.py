@@ -10,6 +10,7 @@ from typing import Final
 
 from engine_daemon.recording.columns import Columns
 from engine_daemon.recording.rows import Rows
+from tui.pieces import piece_or_mark
 from tui.text import SafeText, percent, show, token
 
 _MOST_STEPS: Final = 400
@@ -91,7 +92,9 @@ def _stretch(rows: Rows, start: int, end: int | None = None) -> Stretch:
     end = len(rows) if end is None else end
     probs = rows.prob[start:end]
     known = bool(probs) and not any(math.isnan(p) for p in probs)
-    raw = b"".join(rows.piece(step) for step in range(start, min(end, start + _MOST_STEPS)))
+    raw = b"".join(
+        piece_or_mark(rows, step) for step in range(start, min(end, start + _MOST_STEPS))
+    )
     return Stretch(
         steps=max(end - start, 0),
         logprob=sum(math.log(max(p, _LEAST)) for p in probs) if known else None,
@@ -100,7 +103,7 @@ def _stretch(rows: Rows, start: int, end: int | None = None) -> Stretch:
 
 
 def _before(columns: Columns, rows: Rows, at: int) -> SafeText:
-    pieces = [rows.piece(step) for step in range(max(at - _BEFORE, 0), at)]
+    pieces = [piece_or_mark(rows, step) for step in range(max(at - _BEFORE, 0), at)]
     lacking = _BEFORE - len(pieces)
     if lacking > 0:
         pieces = [one.piece for one in columns.prompt_tokens[-lacking:]] + pieces
@@ -111,4 +114,4 @@ def _token(rows: Rows, at: int) -> SafeText:
     """The token of that step, with its probability; the end of the branch where there is none."""
     if at >= len(rows):
         return SafeText("ends here")
-    return SafeText(f"{token(rows.piece(at))}  {percent(rows.prob[at])}")
+    return SafeText(f"{token(piece_or_mark(rows, at))}  {percent(rows.prob[at])}")

@@ -15,9 +15,10 @@ from engine_daemon.protocol.events import EngineStarted, Predicted, Stepped
 from engine_daemon.protocol.prompt_tokens import PromptTokens
 from engine_daemon.protocol.state import EngineState, SessionInfo, State
 from engine_daemon.recording.columns import Columns
-from engine_daemon.recording.rows import Flag
+from engine_daemon.recording.rows import NO_ID, Flag
 from tui.behind import Behind
 from tui.overlay import Overlay
+from tui.pieces import piece_or_mark
 from tui.playing import Replay
 
 _KEPT_BYTES: Final = 32 * 1024 * 1024
@@ -141,6 +142,11 @@ class View:
         return found if found.sampler == columns.sampler else None
 
     @property
+    def over(self) -> bool:
+        """A recording is shown that nobody writes any more: nothing more is coming."""
+        return self.replay is not None and not self.replay.growing
+
+    @property
     def on_pending(self) -> bool:
         """The cursor is on a distribution of which nothing is picked."""
         return self.columns.pending is not None and self.at == len(self.columns)
@@ -220,12 +226,14 @@ class View:
         return math.exp(min(logprobs[index], 0.0)), ranks[index]
 
     def token(self, index: int) -> tuple[bytes, bool]:
-        """Piece and whether it is special, of a token of the sequence, prompt included."""
+        """Piece and whether it is special, of a token of the sequence, prompt included. One that is
+        lost is no part of the text either."""
         prompt = self.columns.prompt_tokens
         if index < len(prompt):
             return prompt.shown(index)
         step = index - len(prompt)
-        return self.columns.piece(step), bool(self.columns.flags[step] & _SPECIAL)
+        special = self.columns.flags[step] & _SPECIAL or self.columns.ids[step] == NO_ID
+        return piece_or_mark(self.columns, step), bool(special)
 
     @property
     def whole_length(self) -> int:
@@ -241,9 +249,12 @@ class View:
         return min(len(self.columns.prompt_tokens) + self.at + 1, whole)
 
     def text(self) -> bytes:
-        """Prompt and continuation as the model saw and wrote them."""
-        prompt = self.columns.prompt
-        return (b"" if prompt is None else prompt.text) + self.columns.text()
+        """Prompt and continuation as the model saw and wrote them, with a mark where some of it is
+        lost."""
+        columns = self.columns
+        steps = enumerate(columns.contributed())
+        parts = (piece_or_mark(columns, k) if columns.ids[k] == NO_ID else one for k, one in steps)
+        return (b"" if columns.prompt is None else columns.prompt.text) + b"".join(parts)
 
     # State ------------------------------------------------------------------------------------
 

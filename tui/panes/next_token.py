@@ -132,6 +132,8 @@ class NextTokenPane(Pane):
         view = self.view
         if view.session is None:
             return DASH
+        if view.over:
+            return f"{DASH} not recorded"
         if view.columns.status == "waiting":
             return "The first distribution is not there yet"
         return f"{DASH} asking for step {view.at}" if view.wanted else f"{DASH} not recorded"
