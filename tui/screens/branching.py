@@ -14,6 +14,7 @@ from engine_daemon.protocol.reads import AskEncode, AskReroll, AskWhatIf
 from engine_daemon.protocol.values import PromptSpec, Sampler
 from tui.control import Control
 from tui.overlay import Overlay, reroll, what_if
+from tui.screens.arranging import where_hidden
 from tui.screens.telling import Telling
 from tui.source import EventSource
 from tui.text import SafeText, show_text
@@ -190,3 +191,5 @@ class BranchActions(Telling):
     def _lay_over(self, overlay: Overlay) -> None:
         self.view.overlay = overlay
         self.paint()
+        if hidden := where_hidden(self, "next-token"):
+            self.say(f"{overlay.notes[-1]} · {hidden}", calm=True)

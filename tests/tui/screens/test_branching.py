@@ -214,6 +214,32 @@ async def test_re_rolls_are_counted() -> None:
         assert "bern 31 (expected 30), be 19 (20) · esc back" in shown[-1]
 
 
+@pytest.mark.parametrize(
+    ("pane", "key", "words"),
+    [
+        ("cache", "R", "bern 31 (expected 30) · NEXT TOKEN shows it: z shows all panes"),
+        ("next-token", "R", ""),
+        ("cache", "N", "without cache are measured · COST PER STEP shows it: z shows all panes"),
+        ("cost", "N", ""),
+    ],
+)
+async def test_what_a_hidden_pane_shows_is_told_of(pane: str, key: str, words: str) -> None:
+    """Or a key would seem to do nothing."""
+    source = FakeSource(paused())
+    source.answer = Answer(tokens=[figure(1, b"bern", 0.6, 31), figure(2, b"be", 0.4, 19)])
+    async with screen(source=source, size=(160, 40)) as (pilot, app, _):
+        app.main.query_one(f"#{pane}").focus()
+        await pilot.press("z")
+        await until(pilot, lambda: app.main.maximized is not None)
+        await pilot.press("5", "0", key)
+        await until(pilot, lambda: app.view.overlay is not None or bool(source.sent))
+        await until(pilot, lambda: said(app).endswith(words) if words else not said(app))
+        await pilot.press("escape")
+        await until(pilot, lambda: app.main.maximized is None)
+        await pilot.press("5", "0", key)
+        await until(pilot, lambda: said(app) == "")
+
+
 async def test_draws_on_tokens_that_are_not_listed_are_counted() -> None:
     source = FakeSource(paused())
     source.answer = Answer(
