@@ -34,6 +34,7 @@ from tui.widgets.plot import (
     STOP,
     Series,
     is_loaded,
+    is_missing,
     load_beside,
     plot_lines,
 )
@@ -176,8 +177,10 @@ class CostPane(Pane):
             captions.append(parts)
         series = self._series()
         ready = self._has_plot()
-        if not any(one.xs for one in series):
-            words = SafeText("Steps after the first one are drawn here")
+        words = SafeText("Steps after the first one are drawn here")
+        if is_missing():
+            words = SafeText("no plot: plotext cannot be imported")
+        if is_missing() or not any(one.xs for one in series):
             return [*captions, *empty(words, columns, rows - len(captions), self.palette)]
         if not ready:
             return captions
