@@ -6,10 +6,11 @@ Knows columns and numbers; no widgets.
 
 import math
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Final
 
 from engine_daemon.recording.columns import Columns
-from engine_daemon.recording.rows import Rows
+from engine_daemon.recording.rows import Flag, Rows
 from tui.pieces import piece_or_mark
 from tui.text import SafeText, percent, show, token
 
@@ -17,6 +18,7 @@ _MOST_STEPS: Final = 400
 """Of a text that is shown: nobody sees more of it."""
 _BEFORE: Final = 12
 """Tokens before the first difference that are shown."""
+_FORCED: Final = int(Flag.FORCED)
 _LEAST: Final = 5e-324
 
 
@@ -71,6 +73,12 @@ class Difference:
 def own(columns: Columns, branch: int) -> Stretch:
     """What a branch says from where it leaves its parent."""
     return _stretch(columns.path(branch), columns.start(branch))
+
+
+def forced(columns: Columns, branch: int) -> int:
+    """How many tokens were forced where a branch leaves its parent: one, or those of a text."""
+    flags, start = columns.path(branch).flags, columns.start(branch)
+    return sum(1 for _ in takewhile(lambda step: flags[step] & _FORCED, range(start, len(flags))))
 
 
 def difference(columns: Columns, first: int, second: int) -> Difference:

@@ -119,7 +119,7 @@ async def test_the_table_of_branches() -> None:
         assert "the prompt" in first
         assert "3 steps" in first
         assert "leaves 0 at step 1" in second
-        assert "forced: API" in second
+        assert "1 token forced: API" in second
         assert "logprob -2.30\n" in second
         assert table.query_one(OptionList).highlighted == 1
         shown = "\n".join(table.query_one(Beside).lines(76))
