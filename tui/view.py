@@ -248,6 +248,11 @@ class View:
             return whole
         return min(len(self.columns.prompt_tokens) + self.at + 1, whole)
 
+    @property
+    def steps(self) -> int:
+        """Steps that are shown, as `length`."""
+        return max(self.length - len(self.columns.prompt_tokens), 0)
+
     def text(self) -> bytes:
         """Prompt and continuation as the model saw and wrote them, with a mark where some of it is
         lost."""

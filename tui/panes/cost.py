@@ -111,14 +111,14 @@ class CostPane(Pane):
 
     def _take(self) -> None:
         """The steps since the last drawing, a slice of them at most."""
-        store = self.view.columns
-        if self._of != self.view.path:
+        steps = self.view.steps
+        if self._of != self.view.path or self._taken > steps:
             self._restart()
-        end = min(len(store), self._taken + _SLICE)
+        end = min(steps, self._taken + _SLICE)
         for step in range(self._taken, end):
             self._take_step(step)
         self._taken = end
-        if end < len(store) and not self._going_on:
+        if end < steps and not self._going_on:
             self._going_on = True
             self.set_timer(0.05, self._take_on)
 
@@ -160,10 +160,11 @@ class CostPane(Pane):
             self._fit.add(point.x, point.y)
 
     def data_changed(self) -> None:
-        """Nothing here depends on the cursor: draw again for new steps and points only."""
-        store = self.view.columns
+        """Draw again for other steps and points only: the cursor is nothing here, but in a replay
+        that hides what comes after it."""
+        store, steps = self.view.columns, self.view.steps
         points = (len(store.naive), store.measuring)
-        if self._of != self.view.path or self._shown != (len(store), points, len(store.fired)):
+        if self._of != self.view.path or self._shown != (steps, points, len(store.fired)):
             super().data_changed()
 
     def draw(self, columns: int, rows: int) -> Sequence[Line]:
@@ -214,8 +215,9 @@ class CostPane(Pane):
 
     @property
     def _points(self) -> list[tuple[float, float]]:
-        """Measured forwards without cache, by length."""
-        return sorted((float(at), ms) for at, ms in self.view.columns.naive if 0 <= ms < math.inf)
+        """Measured forwards without cache, by length, as far as the text is shown."""
+        naive, most = self.view.columns.naive, self.view.length
+        return sorted((float(at), ms) for at, ms in naive if at <= most and 0 <= ms < math.inf)
 
     def _series(self) -> list[Series]:
         curve = self._curve
@@ -251,10 +253,12 @@ class CostPane(Pane):
     def _stopped_at(self) -> list[tuple[float, float]]:
         """The last steps that a condition was true of, where the curve is there. One that is
         still pending cost nothing yet: it is drawn at the step before it."""
-        store = self.view.columns
+        store, steps = self.view.columns, self.view.steps
         found: list[tuple[float, float]] = []
-        for step, _ in store.fired_here()[-_MOST_MARKS:]:
-            at = min(step, len(store) - 1)
+        last = steps if steps == len(store) else steps - 1
+        fired = [step for step, _ in store.fired_here() if step <= last]
+        for step in fired[-_MOST_MARKS:]:
+            at = min(step, steps - 1)
             spent = store.total_ms[at] if at > 0 else math.nan
             if 0 < spent < math.inf:
                 y = 1000 / spent if self._mode == "rate" else spent
@@ -310,9 +314,9 @@ class CostPane(Pane):
             words = "measured, no cache" if naive else "measured"
             entries.append(Entry(DOT, (words, words, words, "no cache" if naive else "measured")))
         entries += self._legend_of_far()
-        if store.naive and self._mode != "cached":
+        if (points := self._points) and self._mode != "cached":
             entries.append(Entry(MARK, ("no cache",) * 4))
-            if len({length for length, _ in store.naive}) > 1:
+            if len({length for length, _ in points}) > 1:
                 entries.append(Entry(DERIVED, ("derived",) * 4))
         if self._pauses or any(one.kind == "pause" for one in first):
             entries.append(Entry(PAUSED, ("after a pause", "after a pause", "pause", "pause")))

@@ -9,7 +9,7 @@ import pytest
 from engine_daemon.errors import InspectError
 from engine_daemon.protocol.codec import unpack_event
 from engine_daemon.protocol.commands import RunTo
-from engine_daemon.protocol.events import Closed, Predicted, Stepped
+from engine_daemon.protocol.events import Closed, NaiveMeasured, Predicted, Stepped
 from engine_daemon.protocol.reads import AskEncode, AskEvents
 from engine_daemon.protocol.values import PromptSpec
 from engine_daemon.recording.reader import Recording
@@ -309,6 +309,25 @@ async def test_a_recording_that_lost_its_beginning_is_shown_as_far_as_it_goes(
         assert app.view.at == 2
     with Recording.open(path) as recording:
         assert isinstance(unpack_event(recording.event(6) or b""), Predicted)
+
+
+async def test_costs_of_steps_that_are_still_to_come_are_not_drawn(tmp_path: Path) -> None:
+    story = told(*(b" word" for _ in range(40)))
+    story.add(NaiveMeasured(t_ns=1, wall_ns=1, length=40, ms=50.0))
+    async with replay(tmp_path / "a.lir", story) as (pilot, app):
+
+        def drawn() -> tuple[int, int]:
+            plot = rows(app, "cost")[2:]
+            return sum(row.count("•") for row in plot), sum(row.count("×") for row in plot)
+
+        assert drawn() == (0, 0)
+        await pilot.press("G")
+        await until(pilot, lambda: drawn()[0] > 20 and drawn()[1] == 1)
+        await pilot.press("9", "G")
+        await until(pilot, lambda: 0 < drawn()[0] < 10 and drawn()[1] == 0)
+        assert "no cache" not in rows(app, "cost")[0]
+        await pilot.press("F")
+        await until(pilot, lambda: drawn()[0] > 20 and drawn()[1] == 1)
 
 
 @pytest.mark.parametrize("events", [3, 5, 6])
