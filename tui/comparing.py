@@ -6,16 +6,19 @@ Knows columns and numbers; no widgets.
 
 import math
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Final
 
 from engine_daemon.recording.columns import Columns
-from engine_daemon.recording.rows import Rows
+from engine_daemon.recording.rows import Flag, Rows
+from tui.pieces import piece_or_mark
 from tui.text import SafeText, percent, show, token
 
 _MOST_STEPS: Final = 400
 """Of a text that is shown: nobody sees more of it."""
 _BEFORE: Final = 12
 """Tokens before the first difference that are shown."""
+_FORCED: Final = int(Flag.FORCED)
 _LEAST: Final = 5e-324
 
 
@@ -72,6 +75,12 @@ def own(columns: Columns, branch: int) -> Stretch:
     return _stretch(columns.path(branch), columns.start(branch))
 
 
+def forced(columns: Columns, branch: int) -> int:
+    """How many tokens were forced where a branch leaves its parent: one, or those of a text."""
+    flags, start = columns.path(branch).flags, columns.start(branch)
+    return sum(1 for _ in takewhile(lambda step: flags[step] & _FORCED, range(start, len(flags))))
+
+
 def difference(columns: Columns, first: int, second: int) -> Difference:
     """Where two branches part, and what each says from there on."""
     one, two = columns.path(first), columns.path(second)
@@ -91,7 +100,9 @@ def _stretch(rows: Rows, start: int, end: int | None = None) -> Stretch:
     end = len(rows) if end is None else end
     probs = rows.prob[start:end]
     known = bool(probs) and not any(math.isnan(p) for p in probs)
-    raw = b"".join(rows.piece(step) for step in range(start, min(end, start + _MOST_STEPS)))
+    raw = b"".join(
+        piece_or_mark(rows, step) for step in range(start, min(end, start + _MOST_STEPS))
+    )
     return Stretch(
         steps=max(end - start, 0),
         logprob=sum(math.log(max(p, _LEAST)) for p in probs) if known else None,
@@ -100,7 +111,7 @@ def _stretch(rows: Rows, start: int, end: int | None = None) -> Stretch:
 
 
 def _before(columns: Columns, rows: Rows, at: int) -> SafeText:
-    pieces = [rows.piece(step) for step in range(max(at - _BEFORE, 0), at)]
+    pieces = [piece_or_mark(rows, step) for step in range(max(at - _BEFORE, 0), at)]
     lacking = _BEFORE - len(pieces)
     if lacking > 0:
         pieces = [one.piece for one in columns.prompt_tokens[-lacking:]] + pieces
@@ -111,4 +122,4 @@ def _token(rows: Rows, at: int) -> SafeText:
     """The token of that step, with its probability; the end of the branch where there is none."""
     if at >= len(rows):
         return SafeText("ends here")
-    return SafeText(f"{token(rows.piece(at))}  {percent(rows.prob[at])}")
+    return SafeText(f"{token(piece_or_mark(rows, at))}  {percent(rows.prob[at])}")

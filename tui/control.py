@@ -79,6 +79,11 @@ class Control:
                 "this session is closed",
                 f"llm-inspect open {self._view.session} goes on with it, ctrl+n opens another",
             )
+        if self._view.read_only:
+            raise InspectError(
+                "this session was made with another model; its history is read-only here",
+                code="other_model",
+            )
         if status == "waiting":
             raise InspectError("the first distribution is not there yet")
 
@@ -183,6 +188,11 @@ class Control:
         step = self._need_standing()
         if step is None and not self._view.on_pending:
             raise InspectError("nothing is pending here", "s makes the next distribution")
+        if step is not None and self._view.columns.ids[step] == token_id:
+            raise InspectError(
+                f"step {step} has this token already: a branch would say the same again",
+                "enter on another one opens a branch",
+            )
         await self._act(Force(id=token_id, step=step))
 
     async def force_text(self, ids: list[int]) -> None:

@@ -116,6 +116,10 @@ DIALOG_ACTIONS: Final[tuple[Action, ...]] = (
         shown="esc",
         footer=3,
     ),
+    Action("up", ("up", "k"), "up", "One viewer further up", "viewers", palette=False),
+    Action("down", ("down", "j"), "down", "One viewer further down", "viewers", palette=False),
+    Action("page_up", ("pageup",), "page up", "Viewers before", "viewers", palette=False),
+    Action("page_down", ("pagedown",), "page down", "Viewers behind", "viewers", palette=False),
     Action("cancel", ("escape", "q", "v"), "close", "Back", "viewers", shown="esc", footer=1),
     Action("look_again", ("r",), "look again", "The stacks as they are now", "engine", footer=1),
     Action(

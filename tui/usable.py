@@ -21,7 +21,8 @@ _STANDING: Final = frozenset(
 )
 """Need a session that stands."""
 _FORCING: Final = frozenset({"main.choose", "next.force"})
-_IN_SESSION: Final = frozenset({"main.breakpoints", "main.lease", "main.note"})
+_BREAKING: Final = frozenset({"main.breakpoints"})
+_IN_SESSION: Final = _BREAKING | {"main.lease", "main.note"}
 """Need a session that is open, whatever it does."""
 _LOOKING: Final = frozenset({"main.back", "main.follow", "main.first", "main.last"})
 _STEP: Final = frozenset({"main.step"})
@@ -54,6 +55,8 @@ def _by_session(view: View) -> frozenset[str]:
         return _RUNNING | _STANDING | _FORCING | _IN_SESSION | _READING
     if view.engine is not None and view.engine.word in ("starting", "loading", "dead"):
         return _RUNNING | _STANDING | _FORCING | _WEIGHTS | _READING
+    if view.read_only:
+        return _RUNNING | _STANDING | _FORCING | _BREAKING | _READING
     if status == "waiting":
         return _STANDING | _FORCING | (frozenset() if view.busy else _RUNNING)
     return _STANDING if view.running else frozenset()

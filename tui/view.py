@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from engine_daemon.protocol.codec import WireError, unpack_event
-from engine_daemon.protocol.events import Predicted, Stepped
+from engine_daemon.protocol.events import EngineStarted, Predicted, Stepped
 from engine_daemon.protocol.prompt_tokens import PromptTokens
 from engine_daemon.protocol.state import EngineState, SessionInfo, State
 from engine_daemon.recording.columns import Columns
-from engine_daemon.recording.rows import Flag
+from engine_daemon.recording.rows import NO_ID, Flag
 from tui.behind import Behind
 from tui.overlay import Overlay
+from tui.pieces import piece_or_mark
 from tui.playing import Replay
 
 _KEPT_BYTES: Final = 32 * 1024 * 1024
@@ -142,6 +143,11 @@ class View:
         return found if found.sampler == columns.sampler else None
 
     @property
+    def over(self) -> bool:
+        """A recording is shown that nobody writes any more: nothing more is coming."""
+        return self.replay is not None and not self.replay.growing
+
+    @property
     def on_pending(self) -> bool:
         """The cursor is on a distribution of which nothing is picked."""
         return self.columns.pending is not None and self.at == len(self.columns)
@@ -153,6 +159,7 @@ class View:
         At a step that is recorded it begins a branch.
         """
         stands = self.columns.status in ("paused", "ended") and self.replay is None
+        stands = stands and not self.read_only
         return stands and (self.on_pending or self.recorded_step is not None)
 
     def move(self, step: int) -> None:
@@ -220,12 +227,14 @@ class View:
         return math.exp(min(logprobs[index], 0.0)), ranks[index]
 
     def token(self, index: int) -> tuple[bytes, bool]:
-        """Piece and whether it is special, of a token of the sequence, prompt included."""
+        """Piece and whether it is special, of a token of the sequence, prompt included. One that is
+        lost is no part of the text either."""
         prompt = self.columns.prompt_tokens
         if index < len(prompt):
             return prompt.shown(index)
         step = index - len(prompt)
-        return self.columns.piece(step), bool(self.columns.flags[step] & _SPECIAL)
+        special = self.columns.flags[step] & _SPECIAL or self.columns.ids[step] == NO_ID
+        return piece_or_mark(self.columns, step), bool(special)
 
     @property
     def whole_length(self) -> int:
@@ -240,10 +249,18 @@ class View:
             return whole
         return min(len(self.columns.prompt_tokens) + self.at + 1, whole)
 
+    @property
+    def steps(self) -> int:
+        """Steps that are shown, as `length`."""
+        return max(self.length - len(self.columns.prompt_tokens), 0)
+
     def text(self) -> bytes:
-        """Prompt and continuation as the model saw and wrote them."""
-        prompt = self.columns.prompt
-        return (b"" if prompt is None else prompt.text) + self.columns.text()
+        """Prompt and continuation as the model saw and wrote them, with a mark where some of it is
+        lost."""
+        columns = self.columns
+        steps = enumerate(columns.contributed())
+        parts = (piece_or_mark(columns, k) if columns.ids[k] == NO_ID else one for k, one in steps)
+        return (b"" if columns.prompt is None else columns.prompt.text) + b"".join(parts)
 
     # State ------------------------------------------------------------------------------------
 
@@ -257,7 +274,7 @@ class View:
         """An engine is ready, and it is not the one whose loss stopped the session (whose state is
         still the last one heard where the log is ahead of it)."""
         engine, columns = self.engine, self.columns
-        if engine is None or engine.word != "ready" or not self.link:
+        if engine is None or engine.word not in ("ready", "busy") or not self.link:
             return False
         stop, lost = columns.stop, columns.lost
         if stop is None or lost is None or stop.message != lost.message:
@@ -270,6 +287,18 @@ class View:
         if self.state is None:
             return None
         return next((s for s in self.state.sessions if s.session == self.session), None)
+
+    @property
+    def read_only(self) -> bool:
+        """The session was made with another model than the one that is loaded: no command of it
+        can reach the engine."""
+        return self.info is not None and self.info.other_model
+
+    @property
+    def made_by(self) -> EngineState | EngineStarted | None:
+        """Whose numbers are on screen: the engine's, of a read-only session the recorded one's."""
+        recorded = self.columns.engine
+        return recorded if self.read_only and recorded is not None else self.engine
 
     @property
     def resident(self) -> bool:

@@ -82,6 +82,10 @@ def test_one_of_another_model_is_history(place: Place) -> None:
     assert place.session(session)["other_model"]
     refused = place.run("step", session, code=4)
     assert "made with another model" in refused.err
+    with place.terminal("attach", columns=160) as terminal:
+        terminal.until("READ-ONLY")
+        terminal.press(" ")
+        terminal.until("this session was made with another model; its history is read-only here")
     assert len(steps_of(place.recording(session))) == 6
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from engine_daemon.recording.columns import Columns
 from tests.tui.story import Story
-from tui.comparing import difference, own
+from tui.comparing import difference, forced, own
 from tui.text import SafeText, tail, width, wrap
 
 
@@ -22,6 +22,15 @@ def forked() -> Columns:
     story.branch(2).pick(70, b" x", 0.1, how="forced").tokens((b" y", 0.3)).predict()
     story.branch(3).pick(71, b" z\x1b", 0.05, how="sampled").predict()
     return columns_of(story)
+
+
+def test_what_was_forced_is_counted_apart_from_what_followed() -> None:
+    story = Story().tokens((b" a", 0.5), (b" b", 0.25))
+    story.branch(1).pick(70, b" x", 0.1, how="forced").pick(71, b" y", 0.1, how="forced")
+    story.tokens((b" z", 0.3)).pick(72, b" w", 0.1, how="forced").predict()
+    columns = columns_of(story)
+    assert [forced(columns, branch) for branch in (0, 1)] == [0, 2]
+    assert [forced(forked(), branch) for branch in (1, 2)] == [1, 0]
 
 
 def test_a_branch_is_told_from_where_it_leaves() -> None:

@@ -1,12 +1,13 @@
 """What the last line offers is what acts: in each state of link, engine and session."""
 
+import msgspec
 import pytest
 
 from engine_daemon.protocol.events import Closed
 from engine_daemon.protocol.state import State
-from tests.tui.pilot import Screen, keys, said, screen, until
+from tests.tui.pilot import Screen, keys, rows, said, screen, until
 from tests.tui.source import FakeSource
-from tests.tui.story import Story, paused, state
+from tests.tui.story import MODEL, Story, paused, state
 from tui.app import InspectApp
 from tui.keymap import ACTIONS
 from tui.screens.branches import Beside, BranchesScreen
@@ -64,6 +65,33 @@ async def test_an_observer_is_offered_looking_only() -> None:
             assert app.screen is app.main
             await pilot.press("G")
             assert said(app) == ""
+        assert source.sent == []
+
+
+@pytest.mark.parametrize("size", [(80, 24), WIDE])
+async def test_a_session_of_another_model_is_named_after_it_and_offers_looking_only(
+    size: tuple[int, int],
+) -> None:
+    """The engine that is loaded made none of the numbers."""
+    known = state(synthetic=True, model=msgspec.structs.replace(MODEL, name="scripted"))
+    away = msgspec.structs.replace(known.sessions[0], other_model=True, resident=False)
+    source = FakeSource(paused(), msgspec.structs.replace(known, sessions=[away]))
+    async with screen(source=source, size=size) as (pilot, app, _source):
+        await offers(pilot, app, {"new prompt"})
+        (line,) = rows(app, "status")
+        assert "SmolLM2" in line
+        assert "READ-ONLY" in line
+        assert "scripted" not in line.lower()
+        assert "SYNTHETIC" not in line
+        title = str(app.main.query_one("#next-token").border_title)
+        assert "step 3" in title
+        assert " recorded" in title
+        assert len(title) <= app.main.query_one("#next-token").size.width - 2
+        for key in ("space", "s", "p", "i", "r", "C"):
+            await pilot.press(key)
+            await until(pilot, lambda: "made with another model" in said(app))
+            assert app.screen is app.main
+            await pilot.press("G")
         assert source.sent == []
 
 

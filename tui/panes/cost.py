@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from functools import partial
 from itertools import accumulate
-from typing import ClassVar, Final, Literal, NamedTuple
+from typing import ClassVar, Final, Literal
 
 from rich.segment import Segment
 from rich.style import Style
@@ -22,8 +22,8 @@ from engine_daemon.recording.rows import Flag
 from tui.keymap import Scope, bindings
 from tui.panes.base import Line, Pane, block, spread
 from tui.text import SafeText, millis, width
-from tui.theming import Palette
 from tui.widgets.curve import Curve
+from tui.widgets.legend import Entry
 from tui.widgets.plot import (
     ABOVE,
     BELOW,
@@ -34,6 +34,7 @@ from tui.widgets.plot import (
     STOP,
     Series,
     is_loaded,
+    is_missing,
     load_beside,
     plot_lines,
 )
@@ -67,24 +68,6 @@ _LEAST_ROWS: Final = 8
 """Rows from which on there is room for a second caption."""
 
 
-class Entry(NamedTuple):
-    """A sign of the plot and what it means: the longest words with figures first, then without,
-    then short, then shortest."""
-
-    sign: str
-    words: tuple[str, str, str, str]
-
-    def parts(self, form: int, palette: Palette) -> Line:
-        """Two spaces, the sign, the words."""
-        if self.sign == DERIVED:
-            return [Segment(f"  {self.sign} {self.words[form]}", palette.accent)]
-        style = palette.plot if self.sign == DOT else palette.mark
-        return [
-            Segment(f"  {self.sign} ", style),
-            Segment(self.words[form], palette.base),
-        ]
-
-
 class CostPane(Pane):
     """Time of each decode step over the tokens before it; `M` changes what is drawn."""
 
@@ -114,14 +97,14 @@ class CostPane(Pane):
 
     def _take(self) -> None:
         """The steps since the last drawing, a slice of them at most."""
-        store = self.view.columns
-        if self._of != self.view.path:
+        steps = self.view.steps
+        if self._of != self.view.path or self._taken > steps:
             self._restart()
-        end = min(len(store), self._taken + _SLICE)
+        end = min(steps, self._taken + _SLICE)
         for step in range(self._taken, end):
             self._take_step(step)
         self._taken = end
-        if end < len(store) and not self._going_on:
+        if end < steps and not self._going_on:
             self._going_on = True
             self.set_timer(0.05, self._take_on)
 
@@ -163,10 +146,11 @@ class CostPane(Pane):
             self._fit.add(point.x, point.y)
 
     def data_changed(self) -> None:
-        """Nothing here depends on the cursor: draw again for new steps and points only."""
-        store = self.view.columns
+        """Draw again for other steps and points only: the cursor is nothing here, but in a replay
+        that hides what comes after it."""
+        store, steps = self.view.columns, self.view.steps
         points = (len(store.naive), store.measuring)
-        if self._of != self.view.path or self._shown != (len(store), points, len(store.fired)):
+        if self._of != self.view.path or self._shown != (steps, points, len(store.fired)):
             super().data_changed()
 
     def draw(self, columns: int, rows: int) -> Sequence[Line]:
@@ -180,8 +164,10 @@ class CostPane(Pane):
             captions.append(parts)
         series = self._series()
         ready = self._has_plot()
-        if not any(one.xs for one in series):
-            words = _NOTHING[: 1 if self.view.replay else None]
+        words = _NOTHING[: 1 if self.view.replay else None]
+        if is_missing():
+            words = (SafeText("no plot: plotext cannot be imported"),)
+        if is_missing() or not any(one.xs for one in series):
             return [*captions, *block(words, columns, rows - len(captions), self.palette)]
         if not ready:
             return captions
@@ -215,8 +201,9 @@ class CostPane(Pane):
 
     @property
     def _points(self) -> list[tuple[float, float]]:
-        """Measured forwards without cache, by length."""
-        return sorted((float(at), ms) for at, ms in self.view.columns.naive if 0 <= ms < math.inf)
+        """Measured forwards without cache, by length, as far as the text is shown."""
+        naive, most = self.view.columns.naive, self.view.length
+        return sorted((float(at), ms) for at, ms in naive if at <= most and 0 <= ms < math.inf)
 
     def _series(self) -> list[Series]:
         curve = self._curve
@@ -252,10 +239,12 @@ class CostPane(Pane):
     def _stopped_at(self) -> list[tuple[float, float]]:
         """The last steps that a condition was true of, where the curve is there. One that is
         still pending cost nothing yet: it is drawn at the step before it."""
-        store = self.view.columns
+        store, steps = self.view.columns, self.view.steps
         found: list[tuple[float, float]] = []
-        for step, _ in store.fired_here()[-_MOST_MARKS:]:
-            at = min(step, len(store) - 1)
+        last = steps if steps == len(store) else steps - 1
+        fired = [step for step, _ in store.fired_here() if step <= last]
+        for step in fired[-_MOST_MARKS:]:
+            at = min(step, steps - 1)
             spent = store.total_ms[at] if at > 0 else math.nan
             if 0 < spent < math.inf:
                 y = 1000 / spent if self._mode == "rate" else spent
@@ -311,9 +300,9 @@ class CostPane(Pane):
             words = "measured, no cache" if naive else "measured"
             entries.append(Entry(DOT, (words, words, words, "no cache" if naive else "measured")))
         entries += self._legend_of_far()
-        if store.naive and self._mode != "cached":
+        if (points := self._points) and self._mode != "cached":
             entries.append(Entry(MARK, ("no cache",) * 4))
-            if len({length for length, _ in store.naive}) > 1:
+            if len({length for length, _ in points}) > 1:
                 entries.append(Entry(DERIVED, ("derived",) * 4))
         if self._pauses or any(one.kind == "pause" for one in first):
             entries.append(Entry(PAUSED, ("after a pause", "after a pause", "pause", "pause")))

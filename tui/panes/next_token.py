@@ -13,7 +13,6 @@ from textual import events
 from textual.message import Message
 
 from engine_daemon.protocol.events import Stepped
-from engine_daemon.protocol.packing import unpack_ints
 from engine_daemon.protocol.values import CandidateRow
 from engine_daemon.recording.rows import exp
 from tui.keymap import Scope, bindings
@@ -56,7 +55,7 @@ class NextTokenPane(Pane):
     def draw(self, columns: int, rows: int) -> Sequence[Line]:
         """What the step is, the candidates, the rest, and the highlighted one in full."""
         detail = self.view.shown
-        self.border_title, self.border_subtitle = self._title(detail), ""
+        self.border_title, self.border_subtitle = self._title(detail, columns), ""
         if detail is None:
             return empty(SafeText(self._why_not()), columns, rows, self.palette)
         spare = 5 if rows >= 8 else 2
@@ -70,7 +69,7 @@ class NextTokenPane(Pane):
             lines.append(self._row(detail, number, row, self._final(row), columns))
         lines += [chosen_row] if chosen_row else []
         if spare > 2:
-            lines.append(self._rest(detail, columns))
+            lines.append(self._rest(detail, top, shown, columns))
         lines += watched
         if spare > 2:
             room = rows - len(lines) - 1
@@ -83,7 +82,7 @@ class NextTokenPane(Pane):
 
     def _frame(self, where: str, columns: int) -> None:
         """A pending step says what it will be picked by: above, or below where there is room."""
-        title, words = self._title(self.view.shown), ""
+        title, words = self._title(self.view.shown, columns), ""
         if self.view.on_pending:
             words = sampler_words(self.view.columns.sampler)
         above = f"{title} · {words}" if words else title
@@ -117,20 +116,24 @@ class NextTokenPane(Pane):
         self._first = max(min(self._first, self._highlight), self._highlight - self._rows + 1, 0)
         return top
 
-    def _title(self, detail: Detail | None) -> str:
+    def _title(self, detail: Detail | None, columns: int) -> str:
         step = self.view.at
         if detail is None:
             return self.TITLE
         if detail.stepped is not None:
             return f"{self.TITLE} · step {step}"
-        info = self.view.info
-        recorded = info is not None and not info.resident
-        return f"{self.TITLE} · step {step} pending" + (", recorded" if recorded else "")
+        title = f"{self.TITLE} · step {step} pending"
+        if self.view.resident:
+            return title
+        whole, shorter = f"{title}, recorded", f"{self.TITLE} · step {step} recorded"
+        return whole if width(SafeText(whole)) <= columns - 2 else shorter
 
     def _why_not(self) -> str:
         view = self.view
         if view.session is None:
             return DASH
+        if view.over:
+            return f"{DASH} not recorded"
         if view.columns.status == "waiting":
             return "The first distribution is not there yet"
         return f"{DASH} asking for step {view.at}" if view.wanted else f"{DASH} not recorded"
@@ -169,13 +172,13 @@ class NextTokenPane(Pane):
         palette = self.palette
         piece, room = self._sizes(columns)
         chosen = detail.stepped is not None and row.id == detail.stepped.id
-        prob = self._prob(detail, row)
+        prob = prob_of(detail, row.logit)
         base = self._row_style(number, chosen, row)
         mark = "●" if chosen else "▸" if number == self._highlight else " "
         token_style = palette.special if row.special and base is palette.base else base
         name = fit(token(row.piece), piece)
         label = name.rstrip() or name
-        values = fit(self._value(detail, row), 8, right=True)
+        values = fit(self._value(detail, row.logit), 8, right=True)
         values = SafeText(values + fit(final, 9, right=True))
         line = [
             Segment(f"{mark}{number + 1:>3} ", base),
@@ -196,19 +199,16 @@ class NextTokenPane(Pane):
             return palette.row_quiet
         return palette.base if row.dropped_by.word is None else palette.dropped
 
-    def _prob(self, detail: Detail, row: CandidateRow) -> float:
-        return math.exp(min(row.logit - detail.predicted.logsumexp, 0.0))
-
-    def _value(self, detail: Detail, row: CandidateRow) -> SafeText:
-        if row.logit == -math.inf:
+    def _value(self, detail: Detail, logit: float) -> SafeText:
+        if logit == -math.inf:
             return SafeText("masked")
         match self._unit:
             case "prob":
-                return percent(self._prob(detail, row))
+                return percent(prob_of(detail, logit))
             case "logprob":
-                return SafeText(f"{row.logit - detail.predicted.logsumexp:.3f}")
+                return SafeText(f"{logit - detail.predicted.logsumexp:.3f}")
             case "logit":
-                return SafeText(f"{row.logit:.3f}")
+                return SafeText(f"{logit:.3f}")
 
     def _final(self, row: CandidateRow) -> SafeText:
         """What the pick used; 0 for a candidate that was dropped, and by what."""
@@ -226,11 +226,13 @@ class NextTokenPane(Pane):
         if stepped is None or top.find(stepped.id) is not None:
             return None
         piece, room = self._sizes(columns)
-        prob = math.exp(min(stepped.logit - detail.predicted.logsumexp, 0.0))
+        prob = prob_of(detail, stepped.logit)
         final = percent(math.exp(min(stepped.final_logprob, 0.0)))
+        if (overlay := self.view.shown_overlay) is not None:
+            final = overlay.cells.get(stepped.id, SafeText(DASH))
         rank = f"{stepped.rank:>3} "
         words = f"●{rank}{fit(token(stepped.piece), piece + 4 - len(rank))}"
-        words += fit(percent(prob), 8, right=True) + fit(final, 9, right=True)
+        words += fit(self._value(detail, stepped.logit), 8, right=True) + fit(final, 9, right=True)
         line = [Segment(fit(SafeText(words), columns - room), self.palette.chosen)]
         if room > 2:
             line.append(Segment(" " + bar(prob, room - 1), self.palette.by_prob(prob)))
@@ -244,7 +246,7 @@ class NextTokenPane(Pane):
         piece, room = self._sizes(columns)
         lines: list[Line] = []
         for row in watched.rows()[: max(most, 0)]:
-            prob = math.exp(min(row.logit - detail.predicted.logsumexp, 0.0))
+            prob = prob_of(detail, row.logit)
             chosen = detail.stepped is not None and row.id == detail.stepped.id
             name = fit(token(row.piece), piece)
             rank = fit(SafeText(f"#{row.rank}"), 9, right=True)
@@ -256,17 +258,25 @@ class NextTokenPane(Pane):
             lines.append(line)
         return lines
 
-    def _rest(self, detail: Detail, columns: int) -> Line:
-        """The mass outside the candidates."""
+    def _rest(self, detail: Detail, top: Top, shown: Sequence[CandidateRow], columns: int) -> Line:
+        """All that is on no row above: with those rows it makes 100 %."""
         piece, room = self._sizes(columns)
-        prob = detail.predicted.tail_prob
+        stepped = detail.stepped
+        pinned = stepped if stepped is not None and top.find(stepped.id) is None else None
+        prob = top.beside(self._first, len(shown), detail.predicted.tail_prob)
+        if pinned is not None:
+            prob = max(prob - prob_of(detail, pinned.logit), 0.0)
+        if prob:
+            value = self._value(detail, detail.predicted.logsumexp + math.log(prob))
+        else:
+            value = percent(0.0) if self._unit == "prob" else SafeText(DASH)
         name = SafeText("the rest" if piece >= 8 else "rest")
         overlay, last = self.view.shown_overlay, "ties cut" if detail.predicted.ties_cut else ""
         if overlay is not None and overlay.draws:
-            last = overlay.rest(unpack_ints("I", detail.predicted.candidates.ids))
+            last = overlay.rest([one.id for one in (*shown, pinned) if one is not None])
         line = [
             Segment(f"   … {fit(name, piece)}", self.palette.muted),
-            Segment(fit(percent(prob), 8, right=True), self.palette.muted),
+            Segment(fit(value, 8, right=True), self.palette.muted),
             Segment(f"{last:>9}", self.palette.muted),
         ]
         if room > 2:
@@ -349,6 +359,11 @@ class NextTokenPane(Pane):
         if offset is not None and 2 <= offset.y < 2 + self._rows:
             self._highlight = self._first + offset.y - 2
             self.refresh_from()
+
+
+def prob_of(detail: Detail, logit: float) -> float:
+    """The raw probability of a logit of this step."""
+    return math.exp(min(logit - detail.predicted.logsumexp, 0.0))
 
 
 def _drawn(stepped: Stepped, room: int) -> list[str]:

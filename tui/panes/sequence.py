@@ -13,7 +13,7 @@ from rich.style import Style
 from textual import events
 from textual.content import Content
 
-from engine_daemon.recording.rows import Flag
+from engine_daemon.recording.rows import NO_ID, Flag
 from tui.acts import act_text
 from tui.keymap import Scope, bindings
 from tui.panes.base import Line, Pane, block, empty
@@ -119,7 +119,12 @@ class SequencePane(Pane):
             return empty(SafeText("Opening …"), columns, rows, self.palette)
         if view.session is None:
             return block(_NO_SESSION, columns, rows, self.palette)
-        return empty(SafeText("Reading the prompt …"), columns, rows, self.palette)
+        words = "Reading the prompt …"
+        if view.replay is not None:
+            words = "The prompt is not in this recording yet"
+        if view.over:
+            words = "This recording ends before its prompt"
+        return empty(SafeText(words), columns, rows, self.palette)
 
     # Drawing ----------------------------------------------------------------------------------
 
@@ -146,6 +151,8 @@ class SequencePane(Pane):
             return palette.prompt_alt if token % 2 else palette.prompt
         columns = self.view.columns
         flags = columns.flags[step]
+        if columns.ids[step] == NO_ID:
+            return palette.error
         if flags & _SPECIAL:
             return palette.special
         style = palette.shaded(columns.prob[step])

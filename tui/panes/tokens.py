@@ -10,8 +10,10 @@ from rich.segment import Segment
 from rich.style import Style
 from textual import events
 
+from engine_daemon.recording.rows import NO_ID
 from tui.keymap import Scope, bindings
 from tui.panes.base import Line, Pane, empty
+from tui.pieces import piece_or_mark
 from tui.restoring import mark_of_row
 from tui.text import DASH, SafeText, fit, percent, token
 
@@ -72,7 +74,9 @@ class TokensPane(Pane):
             return [Segment(text, base)]
         token_cells = sum(_WIDTHS[:2]) + 2
         special = self.palette.special if store.special(step) else base
-        piece = token(store.piece(step))
+        if store.ids[step] == NO_ID:
+            special = self.palette.error
+        piece = token(piece_or_mark(store, step))
         shown = fit(piece, _WIDTHS[2])
         start = text[:token_cells]
         rest = text[token_cells + len(shown) :]
@@ -106,14 +110,15 @@ class TokensPane(Pane):
         store = self.view.columns
         entropy = store.entropy[step]
         spent = store.total_ms[step]
+        lost = store.ids[step] == NO_ID
         return [
             SafeText(str(step)),
-            SafeText(str(store.ids[step])),
-            token(store.piece(step)),
+            SafeText(DASH if lost else str(store.ids[step])),
+            token(piece_or_mark(store, step)),
             percent(store.prob[step]),
             SafeText(str(store.rank[step]) if store.rank[step] else DASH),
             SafeText(DASH if entropy != entropy else f"{entropy:.2f}"),
-            SafeText(store.how(step)),
+            SafeText(DASH if lost else store.how(step)),
             SafeText(DASH if spent != spent else f"{self._mark(step)}{spent:.1f}"),
             _hex(store.piece(step)),
         ]

@@ -7,6 +7,7 @@ from typing import Final
 
 from textual import events
 from textual.content import Content
+from textual.screen import Screen
 from textual.widget import Widget
 
 from tui.keymap import Scope, in_scope, key_name
@@ -16,6 +17,16 @@ from tui.screens.telling import Telling
 
 _BEHIND: Final = ("tokens", "cost", "cache")
 """Panes that share one place on small terminals."""
+
+
+def _way(screen: Screen[None]) -> str:
+    return "tab goes there" if screen.maximized is None else "z shows all panes"
+
+
+def where_hidden(screen: Screen[None], pane_id: str) -> str:
+    """Which pane shows what a key did, and how to see it; empty where it is seen."""
+    pane = screen.query_one(f"#{pane_id}", Pane)
+    return "" if pane.is_on_screen else f"{pane.TITLE} shows it: {_way(screen)}"
 
 
 class Arranging(Telling):
@@ -91,8 +102,7 @@ class Arranging(Telling):
             self.call_later(seen.run_action, name)
             return
         key = next(key_name(one.keys[0]) for one in in_scope(scope) if one.name == name)
-        way = "tab goes there" if self.maximized is None else "z shows all panes"
-        self.say(f"{key} belongs to {panes[0].TITLE}: {way}", calm=True)
+        self.say(f"{key} belongs to {panes[0].TITLE}: {_way(self)}", calm=True)
 
     def action_zoom(self) -> None:
         """The focused pane alone, or all again."""

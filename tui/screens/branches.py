@@ -15,7 +15,7 @@ from textual.widgets.option_list import Option
 
 from engine_daemon.recording.columns import Columns
 from engine_daemon.recording.paths import BranchInfo
-from tui.comparing import Difference, difference, own
+from tui.comparing import Difference, difference, forced, own
 from tui.keymap import bindings
 from tui.screens.dialog import Dialog
 from tui.screens.keys import KeysBar
@@ -61,6 +61,8 @@ class BranchesScreen(Dialog[int | None]):
         stretch = own(self._columns, one.id)
         first = f"{mark} {one.id:>3}  {fit(SafeText(leaves), 23)}{fit(steps, 12)}{stretch.words}"
         how = f"{one.how}: " if one.parent is not None and one.how is not None else ""
+        if how and (many := forced(self._columns, one.id)):  # what follows them was picked
+            how = f"{many} token{'s' * (many != 1)} forced: "
         return SafeText(f"{first}\n       {how}{stretch.text.lstrip()}")
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:

@@ -14,6 +14,7 @@ from engine_daemon.protocol.reads import AskEncode, AskReroll, AskWhatIf
 from engine_daemon.protocol.values import PromptSpec, Sampler
 from tui.control import Control
 from tui.overlay import Overlay, reroll, what_if
+from tui.screens.arranging import where_hidden
 from tui.screens.telling import Telling
 from tui.source import EventSource
 from tui.text import SafeText, show_text
@@ -100,6 +101,8 @@ class BranchActions(Telling):
             return SafeText(f"One branch: {reason}")
         if self.view.observing:
             return SafeText("One branch so far: this screen only observes")
+        if self.view.read_only:
+            return SafeText("One branch: made with another model, its history is read-only here")
         return SafeText("One branch so far: enter or i at a recorded step opens one")
 
     def _chose_branch(self, branch: int | None) -> None:
@@ -182,8 +185,11 @@ class BranchActions(Telling):
             if error.code != "gone":
                 raise
             words = f"the logits of step {self.view.at} are not held any more"
-            raise InspectError(words, "C computes them again", code="gone") from error
+            again = "" if self.view.read_only else "C computes them again"
+            raise InspectError(words, again, code="gone") from error
 
     def _lay_over(self, overlay: Overlay) -> None:
         self.view.overlay = overlay
         self.paint()
+        if hidden := where_hidden(self, "next-token"):
+            self.say(f"{overlay.notes[-1]} · {hidden}", calm=True)

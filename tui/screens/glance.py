@@ -9,7 +9,7 @@ from typing import ClassVar
 from rich.segment import Segment
 
 from tui.panes.base import Line, spread
-from tui.panes.next_token import NextTokenPane
+from tui.panes.next_token import NextTokenPane, prob_of
 from tui.text import SafeText, clip, fit, percent, show, token, width
 
 
@@ -62,7 +62,7 @@ class Glance(NextTokenPane):
         top = self._scrolled(detail, rows)
         lines: list[Line] = []
         for number, row in enumerate(top.rows(self._first, self._first + rows), self._first):
-            value = percent(self._prob(detail, row))
+            value = percent(prob_of(detail, row.logit))
             chosen = detail.stepped is not None and detail.stepped.id == row.id
             name = fit(token(row.piece), max(columns - len(value) - 2, 1))
             mark = "●" if chosen else "▸" if number == self._highlight else " "

@@ -12,6 +12,7 @@ from textual.widgets import Static
 
 from tui.glossary import GLOSSARY
 from tui.keymap import SCOPES, Action, Scope, in_scope, key_name
+from tui.pieces import UNKNOWN
 from tui.restoring import KEPT, READ_AGAIN
 from tui.screens.dialog import Dialog
 from tui.widgets.plot import ABOVE, DOT, MARK, PAUSED, STOP
@@ -31,6 +32,7 @@ _MARKS = (
     ("stripes", "prompt tokens: every other one on another ground, to show where they end"),
     ("␣ ⏎ ⇥", "space, newline, tab"),
     ("<E2 98>", "bytes that are no whole character yet"),
+    (UNKNOWN, "a token that a damaged recording has lost"),
     ("–", "no value: not measured, or not there yet"),
     (f"{KEPT}0.6 ms", "no forward ran: the logits of the step were kept (`row kept`)"),
     (f"{READ_AGAIN}80 ms", "the forward read again what the cache did not hold any more"),

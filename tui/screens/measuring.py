@@ -6,6 +6,7 @@ A part of the main screen in a file of its own; what an intent sends is in `cont
 from typing import Any
 
 from tui.control import Control
+from tui.screens.arranging import where_hidden
 from tui.screens.telling import Telling
 
 
@@ -25,7 +26,12 @@ class Measuring(Telling):
         """One real forward without cache up to the cursor; a count: at so many lengths."""
         count = self._take_count()
         if control := self._ready():
-            self._do(control.measure_naive(count))
+            self._do(self._measure(control, count))
+
+    async def _measure(self, control: Control, count: int) -> str | None:
+        await control.measure_naive(count)
+        hidden = where_hidden(self, "cost")
+        return f"forwards without cache are measured · {hidden}" if hidden else None
 
     def action_check_weights(self) -> None:
         """Are the parameters in memory still what was loaded?"""

@@ -13,6 +13,7 @@ from engine_daemon.protocol.events import Noted, Stopped
 from engine_daemon.recording.known import FAULTS
 from tui.acts import who_text
 from tui.control import Control
+from tui.naming import holder_text
 from tui.screens.keys import KeysBar
 from tui.screens.telling import Telling
 from tui.text import SafeText, clip, show_text
@@ -51,11 +52,19 @@ class People(Telling):
 
     def say(self, error: InspectError | str, *, calm: bool = False) -> None:
         """What came of a key; what is so only without a link is not said on once it is back."""
-        super().say(error, calm=calm)
+        super().say(self._telling_which(error), calm=calm)
         self._back = "" if isinstance(error, str) else _LINK_BACK.get(error.code, "")
         if self._back:
             self._gone = not self.view.link
             self._told_unsent = next((bar.told for bar in self.query(KeysBar)), SafeText(""))
+
+    def _telling_which(self, error: InspectError | str) -> InspectError | str:
+        """A refusal names who has the lease; the viewers here tell which of that name it is."""
+        info = self.view.info
+        if isinstance(error, str) or error.code != "no_lease" or info is None or not info.holder:
+            return error
+        name = holder_text(self.view, info.holder)
+        return InspectError(error.message.replace(info.holder, name), code=error.code)
 
     def _mend_unsent(self) -> None:
         self._gone = self._gone or not self.view.link
@@ -82,7 +91,8 @@ class People(Telling):
             by = self.view.taken_by.pop(0)
             if self.control is not None:
                 self.control.forget()
-            self.tell(SafeText(f"{who_text(by)} took the lease of this session · L takes it back"))
+            taker = holder_text(self.view, by)
+            self.tell(SafeText(f"{taker} took the lease of this session · L takes it back"))
         while self.view.removed_by:
             who = who_text(self.view.removed_by.pop(0)) or "somebody"
             self.tell(SafeText(f"{who} removed this recording · what is shown here is all of it"))
@@ -146,7 +156,7 @@ class People(Telling):
                 self._do(control.lease("release", "the lease is given back; a step takes it again"))
             case "other":
                 info = self.view.info
-                holder = who_text(info.holder or "") if info is not None else SafeText("")
+                holder = holder_text(self.view, (info and info.holder) or "")
                 self._unless = lambda: self._do(control.lease("take", "the lease is yours"))
                 self.tell(SafeText(f"take the lease from {holder}? y takes it, other keys do not"))
             case _:

@@ -1,4 +1,4 @@
-"""New prompt: text, chat template or not, sampler. Shows how many tokens it comes to.
+"""New prompt: text, chat template or not, KV cache or not, sampler. Shows how many tokens it is.
 
 Gives back an `Open` command; sends nothing itself.
 """
@@ -61,6 +61,9 @@ class PromptScreen(TypedAhead, Dialog[Open | None]):
             )
             system.border_title = "system message, with the template"
             yield system
+            hint = SafeText("off: each step reads the whole sequence again")
+            kept = self._template.cache_mode == "kv"
+            yield Toggle(SafeText("KV cache"), hint, kept, "kv-cache")
             yield SamplerForm(self._template.sampler)
             yield Static(Content(""), id="complaint")
             yield KeysBar(["prompt"])
@@ -139,7 +142,9 @@ class PromptScreen(TypedAhead, Dialog[Open | None]):
             self._say(SafeText("The prompt is empty: type one"), wrong=True)
             return
         if (sampler := self._sampler()) is not None:
-            self.dismiss(replace(self._template, prompt=spec, sampler=sampler, title="", run_to=0))
+            kept = self.query_one("#kv-cache", Toggle).value
+            command = replace(self._template, prompt=spec, sampler=sampler, title="", run_to=0)
+            self.dismiss(replace(command, cache_mode="kv" if kept else "none"))
 
     def action_cancel(self) -> None:
         """Leave without a session."""

@@ -23,6 +23,8 @@ from tui.view import View
 _FRAME_S: Final = 0.033
 _IDLE_S: Final = 0.1
 """Between two looks at the clock where nothing is due: at the head of a file that grows."""
+_OVER_S: Final = 1.0
+"""Between two looks at whether somebody still writes it."""
 
 
 class ReplayScreen(MainScreen):
@@ -59,8 +61,15 @@ class ReplayScreen(MainScreen):
         self._replay.growing = recorded.growing
         if not recorded.growing:
             self._show(0)
+        self.set_interval(_OVER_S, self._look_whether_over)
         self.paint()
         await self.feed.run()
+
+    def _look_whether_over(self) -> None:
+        """Whoever wrote it may be gone without a word: then nothing is waited for."""
+        if self._replay.growing and not self._recorded.growing:
+            self._replay.growing = False
+            self.paint()
 
     def _ready(self) -> Control | None:
         """There is no engine to command: say so."""

@@ -12,6 +12,7 @@ from rich.segment import Segment
 from engine_daemon.protocol.events import Stopped
 from engine_daemon.protocol.state import EngineState
 from engine_daemon.stages import stage_text
+from tui.naming import holder_text
 from tui.panes.base import Line, Pane, spread
 from tui.playing import Elapsed
 from tui.screens.replay_status import replay_right, replay_state
@@ -197,7 +198,7 @@ class StatusBar(Pane):
         ]
 
     def _model(self, shown: Shown) -> Line:
-        palette, engine = self.palette, self.view.engine
+        palette, engine = self.palette, self.view.made_by
         line = [Segment(" llm-inspect ", palette.badge)] if shown.badge else []
         if shown.where and self.view.where:
             where = clip(show_text(self.view.where), _LONGEST_WHERE)
@@ -214,11 +215,12 @@ class StatusBar(Pane):
     def _state(self, hint: bool) -> Line:
         palette, columns = self.palette, self.view.columns
         line: Line = [Segment("  ", palette.base)]
-        engine = self.view.engine
+        engine = self.view.made_by
         if engine is not None and engine.synthetic:
             line += [Segment(" SYNTHETIC ", palette.mark_badge), Segment(" ", palette.base)]
-        if self.view.observing:
-            line += [Segment(" OBSERVING ", palette.badge_quiet), Segment(" ", palette.base)]
+        for so, word in ((self.view.observing, "OBSERVING"), (self.view.read_only, "READ-ONLY")):
+            if so:
+                line += [Segment(f" {word} ", palette.badge_quiet), Segment(" ", palette.base)]
         if self.view.session is None:
             return line
         status = columns.status
@@ -239,6 +241,8 @@ class StatusBar(Pane):
             line.append(Segment(words, palette.title))
         if self.view.cursor is not None:
             line.append(Segment(f" step {self.view.at} of {self.view.head}", palette.accent))
+        elif self.view.read_only:
+            line.append(Segment(" made with another model" if hint else "", palette.accent))
         elif columns.stop is not None and columns.stop.condition is not None:
             line.append(Segment(f" {self._why(columns.stop, hint)}", palette.accent))
         elif status == "ended" and hint:
@@ -248,7 +252,10 @@ class StatusBar(Pane):
         return line
 
     def _why(self, stop: Stopped, whole: bool) -> SafeText:
-        """Why it stands; of a condition also what it says, where there is room (`b` says it)."""
+        """Why it stands; of a condition also what it says, where there is room (`b` says it). An
+        engine that is there again is not called lost."""
+        if stop.reason == "engine_lost" and self.view.engine_back:
+            return SafeText("the engine had ended")
         if stop.condition is None:
             return SafeText(stop.reason.replace("_", " "))
         if not whole:
@@ -273,7 +280,7 @@ class StatusBar(Pane):
             case "ours":
                 return SafeText("lease you")
             case "other":
-                return SafeText(f"lease {clip(show_text(info.holder or ''), _LONGEST_WHO)}")
+                return SafeText(f"lease {holder_text(view, info.holder or '', _LONGEST_WHO)}")
             case _:
                 return SafeText("")
 

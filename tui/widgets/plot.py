@@ -21,6 +21,7 @@ ABOVE: Final = "↑"
 BELOW: Final = "↓"
 
 _over: Final = threading.Event()
+_missing: Final = threading.Event()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,8 @@ def load_beside(then: Callable[[], object]) -> None:
     def load() -> None:
         try:
             import plotext  # noqa: F401
+        except Exception:  # noqa: BLE001  whatever is wrong with it, the screen goes on without it
+            _missing.set()
         finally:
             _over.set()
             then()
@@ -57,6 +60,11 @@ def load_beside(then: Callable[[], object]) -> None:
 def is_loaded() -> bool:
     """Nobody waits for plotext any more."""
     return _over.is_set()
+
+
+def is_missing() -> bool:
+    """It cannot be loaded: nothing will ever be plotted."""
+    return _missing.is_set()
 
 
 def plot_lines(
@@ -76,7 +84,8 @@ def plot_lines(
     """
     marks = Series([x for x, _ in above], [high] * len(above), ABOVE)
     points = [one for one in map(_finite, (*series, marks)) if one.xs]
-    if not points or width < 16 or height < 4 or not 0 < high - low < math.inf:
+    drawable = width >= 16 and height >= 4 and 0 < high - low < math.inf
+    if not points or not drawable or is_missing():
         return []
     import plotext
 

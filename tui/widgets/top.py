@@ -3,12 +3,16 @@
 A list may hold the whole vocabulary. Knows the packed columns; no colours and no widgets.
 """
 
+import math
+from collections.abc import Sequence
 from typing import Final
 
-from engine_daemon.protocol.packing import unpack_ints
+from engine_daemon.protocol.packing import unpack_floats, unpack_ints
 from engine_daemon.protocol.values import CandidateRow, Candidates
 
 _FIRST: Final = 64
+_SUMMED: Final = 2048
+"""Candidates up to which they are summed one by one."""
 
 
 class Top:
@@ -31,6 +35,20 @@ class Top:
         """One row; None beyond the end."""
         found = self.rows(number, number + 1)
         return found[0] if found else None
+
+    def beside(self, start: int, many: int, tail: float) -> float:
+        """The probability of all that is not among so many rows from `start` on; `tail`: of what
+        is not even in the list. Of a long list it is what the rows leave of 1."""
+        if self.count > _SUMMED:
+            return max(1.0 - math.fsum(map(self._prob, self._logits(start, many))), tail, 0.0)
+        others = (*self._logits(0, start), *self._logits(start + many, self.count))
+        return tail + math.fsum(map(self._prob, others))
+
+    def _logits(self, start: int, many: int) -> Sequence[float]:
+        return unpack_floats("f", self._packed.logit[4 * start : 4 * (start + many)])
+
+    def _prob(self, logit: float) -> float:
+        return math.exp(min(logit - self.logsumexp, 0.0))
 
     def find(self, token_id: int) -> int | None:
         """The place of an id; None when it is not among the candidates."""

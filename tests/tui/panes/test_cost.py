@@ -2,6 +2,8 @@
 
 import math
 import re
+import sys
+import threading
 
 import pytest
 
@@ -11,6 +13,7 @@ from tests.tui.story import Story
 from tui.app import InspectApp
 from tui.panes.base import Pane
 from tui.panes.cost import CostPane
+from tui.widgets import plot
 
 
 def running() -> Story:
@@ -28,6 +31,20 @@ async def test_measured_points_outweigh_marks() -> None:
         palette = app.main.query_one("#cost", Pane).palette
         assert palette.plot.bold
         assert not palette.mark.bold
+
+
+async def test_without_its_library_there_is_no_plot_and_all_else_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "plotext", None)
+    monkeypatch.setattr(plot, "_over", threading.Event())
+    monkeypatch.setattr(plot, "_missing", threading.Event())
+    async with screen(running()) as (pilot, app, _source):
+        await until(pilot, lambda: "plotext cannot be imported" in "".join(rows(app, "cost")))
+        assert "ms a step" in rows(app, "cost")[0]
+        await pilot.press("shift+tab", "shift+tab", "M")
+        assert "ms so far" in rows(app, "cost")[0]
+        assert plot.plot_lines([plot.Series([1, 2], [1, 2])], 76, 14, low=0, high=3) == []
 
 
 async def test_cost_changes_what_it_draws() -> None:

@@ -28,6 +28,48 @@ async def test_what_is_not_listed_has_one_name(size: tuple[int, int]) -> None:
         assert "… the rest" in "\n".join(rows(app, "next-token"))
 
 
+def figures(shown: list[str]) -> tuple[list[float], float]:
+    """The raw column: of the rows with a token, and of the rest."""
+    place = shown[1].index("raw p" if "raw p" in shown[1] else "log") + 5
+    rest = next(row for row in shown if "the rest" in row)
+    listed = [row for row in shown[2 : shown.index(rest)] if row[1:4].strip().isdigit()]
+    numbers = [float(row[place - 8 : place].replace("%", "")) for row in (*listed, rest)]
+    return numbers[:-1], numbers[-1]
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (120, 60), (260, 50)])
+@pytest.mark.parametrize("keys", ["", "down down down down down down down down down down"])
+async def test_what_is_listed_and_the_rest_make_the_whole_in_each_unit(
+    size: tuple[int, int], keys: str
+) -> None:
+    """Whatever there is room for, and however far one went down the list."""
+    async with screen(size=size) as (pilot, app, _source):
+        app.main.query_one("#next-token").focus()
+        await pilot.press(*keys.split())
+        listed, rest = figures(rows(app, "next-token"))
+        assert sum(listed) + rest == pytest.approx(100, abs=0.1 * len(listed))
+        await pilot.press("u")
+        listed, rest = figures(rows(app, "next-token"))
+        assert sum(map(math.exp, (*listed, rest))) == pytest.approx(1, abs=0.01)
+        await pilot.press("u")
+        listed, rest = figures(rows(app, "next-token"))
+        detail = app.view.shown
+        assert detail is not None
+        whole = math.exp(detail.predicted.logsumexp)
+        assert sum(map(math.exp, (*listed, rest))) == pytest.approx(whole, rel=0.01)
+
+
+async def test_a_chosen_token_that_is_no_candidate_counts_as_listed() -> None:
+    story = Story().predict().pick(40_000, b" far", 0.125, how="forced", rank=99).predict().stop()
+    async with screen(story) as (pilot, app, _source):
+        await pilot.press("S")
+        shown = rows(app, "next-token")
+        (pinned,) = [row for row in shown if "far" in row]
+        assert " 12.5 % " in pinned
+        listed, rest = figures(shown)
+        assert sum(listed) + rest == pytest.approx(100, abs=1)
+
+
 async def test_a_tall_terminal_says_how_to_see_more_candidates() -> None:
     async with screen(size=(120, 60)) as (_, app, _source):
         shown = "\n".join(rows(app, "next-token"))

@@ -52,6 +52,16 @@ async def test_enter_on_a_recorded_step_opens_a_branch_and_follows_it() -> None:
         await until(pilot, lambda: app.view.columns.branch == 1)
 
 
+async def test_enter_on_the_token_that_is_there_already_makes_no_branch_of_the_same() -> None:
+    async with screen() as (pilot, app, source):
+        await pilot.press("S", "S", "tab", "enter")
+        await until(pilot, lambda: "step 1 has this token already" in said(app))
+        assert "enter on another one opens a branch" in said(app)
+        assert (app.view.at, source.sent) == (1, [])
+        await pilot.press("down", "enter")
+        await until(pilot, lambda: app.view.columns.branch == 1)
+
+
 async def test_resampling_under_the_cursor() -> None:
     async with screen() as (pilot, _app, source):
         await pilot.press("S", "r")
@@ -109,7 +119,7 @@ async def test_the_table_of_branches() -> None:
         assert "the prompt" in first
         assert "3 steps" in first
         assert "leaves 0 at step 1" in second
-        assert "forced: API" in second
+        assert "1 token forced: API" in second
         assert "logprob -2.30\n" in second
         assert table.query_one(OptionList).highlighted == 1
         shown = "\n".join(table.query_one(Beside).lines(76))
@@ -202,6 +212,32 @@ async def test_re_rolls_are_counted() -> None:
         assert "of 50" in shown[1]
         assert any("bern" in row and " 31" in row for row in shown)
         assert "bern 31 (expected 30), be 19 (20) · esc back" in shown[-1]
+
+
+@pytest.mark.parametrize(
+    ("pane", "key", "words"),
+    [
+        ("cache", "R", "bern 31 (expected 30) · NEXT TOKEN shows it: z shows all panes"),
+        ("next-token", "R", ""),
+        ("cache", "N", "without cache are measured · COST PER STEP shows it: z shows all panes"),
+        ("cost", "N", ""),
+    ],
+)
+async def test_what_a_hidden_pane_shows_is_told_of(pane: str, key: str, words: str) -> None:
+    """Or a key would seem to do nothing."""
+    source = FakeSource(paused())
+    source.answer = Answer(tokens=[figure(1, b"bern", 0.6, 31), figure(2, b"be", 0.4, 19)])
+    async with screen(source=source, size=(160, 40)) as (pilot, app, _):
+        app.main.query_one(f"#{pane}").focus()
+        await pilot.press("z")
+        await until(pilot, lambda: app.main.maximized is not None)
+        await pilot.press("5", "0", key)
+        await until(pilot, lambda: app.view.overlay is not None or bool(source.sent))
+        await until(pilot, lambda: said(app).endswith(words) if words else not said(app))
+        await pilot.press("escape")
+        await until(pilot, lambda: app.main.maximized is None)
+        await pilot.press("5", "0", key)
+        await until(pilot, lambda: said(app) == "")
 
 
 async def test_draws_on_tokens_that_are_not_listed_are_counted() -> None:

@@ -5,6 +5,7 @@ import pytest
 
 from engine_daemon.errors import InspectError, not_sent
 from engine_daemon.protocol.commands import At, Force, Pause, RunTo
+from engine_daemon.protocol.events import EngineLost
 from engine_daemon.protocol.reads import AskEvents
 from tests.tui.pilot import keys, rows, said, screen, until
 from tests.tui.source import FakeSource
@@ -35,10 +36,18 @@ async def test_what_the_engine_does_not_hold_is_marked_recorded() -> None:
         assert "step 3 pending, recorded" in str(app.main.query_one("#next-token").border_title)
 
 
-async def test_a_lost_engine_is_named() -> None:
-    story = paused().command("run_to", None).stop("engine_lost")
-    async with screen(story) as (_, app, _source):
-        assert "engine lost" in rows(app, "status")[0]
+async def test_a_lost_engine_is_named_until_another_one_is_there() -> None:
+    why = "the engine was killed by SIGKILL"
+    story = paused().command("run_to", None)
+    story.add(EngineLost(t_ns=1, wall_ns=1, step=3, engine=1, rank=0, signal="KILL", message=why))
+    story.stop("engine_lost", message=why)
+    async with screen(story) as (pilot, app, source):
+        assert "PAUSED  engine lost" in rows(app, "status")[0]
+        for word in ("busy", "ready"):
+            source.set_state(state(engine=2, word=word))
+            await until(pilot, lambda: "PAUSED  the engine had ended" in rows(app, "status")[0])
+            source.set_state(state())
+            await until(pilot, lambda: "PAUSED  engine lost" in rows(app, "status")[0])
 
 
 async def test_step_commits_one_with_goal_and_guard() -> None:

@@ -9,7 +9,6 @@ from textual.widgets import Input, OptionList
 from engine_daemon.errors import InspectError
 from engine_daemon.protocol.commands import Lost, Note, Removed, RunTo
 from engine_daemon.protocol.events import EngineLost
-from engine_daemon.protocol.state import ViewerInfo
 from engine_daemon.recording.columns import Columns
 from tests.tui.pilot import keys, rows, said, screen, until
 from tests.tui.source import FakeSource
@@ -218,84 +217,6 @@ async def test_a_loss_is_not_said_on_when_another_viewer_went_on() -> None:
         story.command("run_to", None)
         source.flush()
         await until(pilot, lambda: "space pause/run" in keys(app))
-
-
-async def test_the_list_of_viewers() -> None:
-    known = state()
-    people = [
-        ViewerInfo(
-            viewer=b"1",
-            who="ann@box",
-            client="tui 0.1.0",
-            role="controller",
-            sessions=[SESSION],
-            holds=[SESSION],
-        ),
-        ViewerInfo(
-            viewer=b"2", who="e\x1b[31mve", client="run 1", role="observer", lag=12, uid=1002
-        ),
-    ]
-    source = FakeSource(paused(), first=msgspec.structs.replace(known, viewers=people))
-    async with screen(source=source, size=(80, 24)) as (pilot, app, _):
-        await pilot.press("v")
-        await until(pilot, lambda: isinstance(app.screen, ViewersScreen))
-        shown = str(app.screen.query_one("#viewer-list").render())
-        lines = shown.split("\n")
-        assert lines[1].split() == ["●", "ann@box", "controller", "this", "screen", "0", SESSION]
-        assert "\x1b" not in shown
-        assert lines[2].split()[-5:] == ["(1002)", "observer", "run", "12", "–"]
-        assert "WHO DID WHAT" in shown
-        assert "ann: step to" in shown.replace("ann@box", "ann")
-        source.set_state(msgspec.structs.replace(known, viewers=people[:1]))
-        await until(
-            pilot, lambda: "(1002)" not in str(app.screen.query_one("#viewer-list").render())
-        )
-        await pilot.press("escape")
-        assert app.screen is app.main
-
-
-async def test_viewers_of_one_name_are_told_apart_and_the_words_explained() -> None:
-    known = state()
-    both = [
-        msgspec.structs.replace(one, who="ann@box", viewer=id_ * 8, holds=holds)
-        for one, id_, holds in zip(
-            known.viewers, (b"\x1a\x64", b"\x3a\xc4"), ([], [SESSION]), strict=True
-        )
-    ]
-    other = msgspec.structs.replace(known.viewers[1], viewer=b"3" * 16)
-    source = FakeSource(paused(), first=msgspec.structs.replace(known, viewers=[*both, other]))
-    async with screen(source=source, size=(80, 24)) as (pilot, app, _):
-        await pilot.press("v")
-        await until(pilot, lambda: isinstance(app.screen, ViewersScreen))
-        shown = app.screen.query_one("#viewer-list")
-        lines = str(shown.render()).split("\n")
-        assert lines[1].split()[:5] == ["ann@box", "#1a64", "controller", "this", "screen"]
-        assert lines[2].split()[:5] == ["●", "ann@box", "#3ac4", "controller", "tui"]
-        assert lines[3].split()[:3] == ["bob@box", "controller", "tui"]
-        assert max(map(len, lines[:4])) <= shown.size.width
-        for word in ("● has the lease", "ROLE ", "LAG "):
-            assert sum(line.startswith(word) for line in lines) == 1
-
-
-async def test_many_viewers_leave_room_for_what_was_done_last() -> None:
-    known = state()
-    crowd = [
-        msgspec.structs.replace(known.viewers[1], viewer=bytes([n]) * 16, who=f"v{n}@box")
-        for n in range(30)
-    ]
-    story = paused()
-    for goal in range(40, 60):
-        story.command("run_to", goal)
-    source = FakeSource(story, first=msgspec.structs.replace(known, viewers=crowd))
-    async with screen(source=source, size=(80, 24)) as (pilot, app, _):
-        await pilot.press("v")
-        await until(pilot, lambda: isinstance(app.screen, ViewersScreen))
-        box = app.screen.query_one("#viewers")
-        inside = app.screen.query_one("#viewer-list")
-        assert inside.region.bottom < box.region.bottom
-        assert inside.size.height == len(str(inside.render()).split("\n"))
-        assert "… and 20 more" in str(inside.render())
-        assert "step to 59" in str(inside.render())
 
 
 async def test_a_note_is_written_at_the_cursor_and_found_again() -> None:

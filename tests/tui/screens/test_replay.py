@@ -9,7 +9,7 @@ import pytest
 from engine_daemon.errors import InspectError
 from engine_daemon.protocol.codec import unpack_event
 from engine_daemon.protocol.commands import RunTo
-from engine_daemon.protocol.events import Closed, Predicted
+from engine_daemon.protocol.events import Closed, NaiveMeasured, Predicted, Stepped
 from engine_daemon.protocol.reads import AskEncode, AskEvents
 from engine_daemon.protocol.values import PromptSpec
 from engine_daemon.recording.reader import Recording
@@ -309,6 +309,72 @@ async def test_a_recording_that_lost_its_beginning_is_shown_as_far_as_it_goes(
         assert app.view.at == 2
     with Recording.open(path) as recording:
         assert isinstance(unpack_event(recording.event(6) or b""), Predicted)
+
+
+async def test_costs_of_steps_that_are_still_to_come_are_not_drawn(tmp_path: Path) -> None:
+    story = told(*(b" word" for _ in range(40)))
+    story.add(NaiveMeasured(t_ns=1, wall_ns=1, length=40, ms=50.0))
+    async with replay(tmp_path / "a.lir", story) as (pilot, app):
+
+        def drawn() -> tuple[int, int]:
+            plot = rows(app, "cost")[2:]
+            return sum(row.count("•") for row in plot), sum(row.count("×") for row in plot)
+
+        assert drawn() == (0, 0)
+        await pilot.press("G")
+        await until(pilot, lambda: drawn()[0] > 20 and drawn()[1] == 1)
+        await pilot.press("9", "G")
+        await until(pilot, lambda: 0 < drawn()[0] < 10 and drawn()[1] == 0)
+        assert "no cache" not in rows(app, "cost")[0]
+        await pilot.press("F")
+        await until(pilot, lambda: drawn()[0] > 20 and drawn()[1] == 1)
+
+
+@pytest.mark.parametrize("events", [3, 5, 6])
+async def test_a_recording_that_ends_before_its_first_step_waits_for_nothing(
+    tmp_path: Path, events: int
+) -> None:
+    """Cut before its prompt, or between the prompt and the first distribution."""
+    path = tmp_path / "a.lir"
+    write(path, told().log[:events])
+    os.utime(path, (1e9, 1e9))
+    async with replay(path) as (_pilot, app):
+        shown = both(app)
+        assert "– not recorded" in shown
+        assert ("ends before its prompt" in shown) == (events < 6)
+        assert "…" not in shown
+        assert "not there yet" not in shown
+
+
+async def test_what_nobody_writes_on_is_not_waited_for_long(tmp_path: Path) -> None:
+    path = tmp_path / "a.lir"
+    write(path, told().log[:3])
+    async with replay(path) as (pilot, app):
+        assert "The prompt is not in this recording yet" in both(app)
+        os.utime(path, (1e9, 1e9))
+        await until(pilot, lambda: "This recording ends before its prompt" in both(app))
+
+
+def both(app: ReplayApp) -> str:
+    """The text and the candidates, as they are on screen."""
+    return "\n".join([*rows(app, "sequence"), *rows(app, "next-token")])
+
+
+async def test_a_lost_token_leaves_a_mark_in_the_text(tmp_path: Path) -> None:
+    """The words before and after it do not look like one text."""
+    path, log = tmp_path / "a.lir", told().log
+    picks = [k for k, packed in enumerate(log) if isinstance(unpack_event(packed), Stepped)]
+    two, three = picks[1:3]
+    write(path, log[: two + 1])
+    write(path, log, three + 1)
+    async with replay(path, size=(160, 40)) as (pilot, app):
+        assert "DAMAGED" in status(app)
+        await pilot.press("G")
+        await at(pilot, app, 6)
+        assert "two‹?›␣four" in "".join(rows(app, "sequence"))
+        (row,) = [row for row in rows(app, "tokens") if "‹?›" in row]
+        assert row.split() == ["2", "–", "‹?›", *"–––––"]
+        assert app.view.text().endswith(" one two‹?› four five six".encode())
 
 
 async def test_a_file_that_is_removed_meanwhile_is_told_and_shown_on(tmp_path: Path) -> None:
