@@ -127,7 +127,7 @@ async def test_the_tokens_process_is_started_again() -> None:
 
 @pytest.mark.parametrize("state", ["loading", "paused", "running"])
 @pytest.mark.fault("D5")
-async def test_stop_is_clean(state: str) -> None:
+async def test_stop_is_clean(state: str, record_property: Callable[[str, object], None]) -> None:
     model = "scripted:load_ms=600000" if state == "loading" else SLOW
     with directories():
         daemon = Daemon(model).start(wait="hub")
@@ -137,7 +137,9 @@ async def test_stop_is_clean(state: str) -> None:
                 await watch.until(lambda c: len(c) > 3 if state == "running" else bool(c.stop))
             family = [psutil.Process(pid), *children(pid).values()]
             os.kill(pid, signal.SIGTERM)
+            began = time.monotonic()
             wait_for(lambda: all(gone(process) for process in family))
+            record_property("figure", f"{state}: {time.monotonic() - began:.2f} s")
             path = daemon.paths.recordings / f"{watch.session}.lir"
         assert b"Closed" in path.read_bytes()[-200:]
         assert not is_running(daemon.paths)
@@ -154,7 +156,9 @@ async def test_stop_ends_a_worker_that_does_not_listen() -> None:
 
 @pytest.mark.parametrize("moment_ms", [0, 40, 120, 400])
 @pytest.mark.fault("D2")
-def test_children_end_with_a_killed_hub(moment_ms: int) -> None:
+def test_children_end_with_a_killed_hub(
+    moment_ms: int, record_property: Callable[[str, object], None]
+) -> None:
     with directories():
         daemon = Daemon("scripted:load_ms=100").start(wait="hub")
         wait_for(lambda: len(children(daemon.pid)) == 2)
@@ -162,7 +166,10 @@ def test_children_end_with_a_killed_hub(moment_ms: int) -> None:
         deadline = time.monotonic() + moment_ms / 1000
         wait_for(lambda: time.monotonic() >= deadline)
         daemon.kill()
+        began = time.monotonic()
         wait_for(lambda: all(gone(process) for process in family), 5)
+        took = time.monotonic() - began
+        record_property("figure", f"killed {moment_ms} ms after its start: {took:.2f} s")
 
 
 def test_the_daemon_survives_the_terminal_it_was_started_from() -> None:
