@@ -118,6 +118,11 @@ class DaemonClient(Following):
         return self._state
 
     @property
+    def observes(self) -> bool:
+        """The daemon lets this viewer watch and nothing else, whatever it asked for."""
+        return self._welcome is not None and self._welcome.role == "observer"
+
+    @property
     def me(self) -> bytes | None:
         """This client among `state.viewers`; None until it is attached."""
         return None if self._welcome is None else self._welcome.viewer

@@ -84,6 +84,11 @@ class RecordedSource:
         return State(engine=engine, sessions=[], viewers=[])
 
     @property
+    def observes(self) -> bool:
+        """A replay goes where its keys say."""
+        return False
+
+    @property
     def me(self) -> bytes | None:
         """Nobody is attached."""
         return None

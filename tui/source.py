@@ -34,6 +34,11 @@ class EventSource(Protocol):
         ...
 
     @property
+    def observes(self) -> bool:
+        """The daemon lets this viewer watch and nothing else."""
+        ...
+
+    @property
     def me(self) -> bytes | None:
         """This viewer among those of the state; None where it is none of them."""
         ...

@@ -14,6 +14,8 @@ from tests.doctor.test_doctor import found, look
 from tests.end_to_end.command import SCRIPTED, Place
 from tests.hub.holding import INJECTED
 
+pytestmark = pytest.mark.xdist_group("usual folder")
+
 RUNTIME = Path(f"/tmp/llmi-{os.getuid()}")
 
 

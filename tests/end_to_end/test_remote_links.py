@@ -1,6 +1,8 @@
 """The link of `attach ssh://…` is cut, killed, stalled: it comes back, and no key acts late."""
 
 import asyncio
+import time
+from collections.abc import Callable
 
 import pytest
 
@@ -106,17 +108,29 @@ def test_a_passphrase_is_asked_for_before_the_screen_and_never_on_it(
 
 
 @pytest.mark.fault("W6")
-def test_keys_over_a_stalled_link_never_act(place: Place, box: Box) -> None:
-    """Everything that was sent arrives once the link moves again; nothing of it is done."""
+@pytest.mark.parametrize("frozen_s", [0, pytest.param(30, marks=pytest.mark.soak)])
+def test_keys_over_a_stalled_link_never_act(
+    frozen_s: int, place: Place, box: Box, record_property: Callable[[str, object], None]
+) -> None:
+    """Everything that was sent arrives once the link moves again; nothing of it is done. In the
+    long form it stands for half a minute, and keys are pressed all along."""
     paused(box)
     with place.terminal("attach", "ssh://box", "--as", "me") as screen:
         screen.until("step 2 pending")
         assert "box" in screen.text().splitlines()[0]
         box.network.freeze()
+        began = time.monotonic()
         screen.press("s")  # before anybody can know
         screen.until("LINK LOST  the ssh link to box stalled")
+        pressed = 4
         screen.press("s", "s", "space")
         screen.until("not sent")
+        while time.monotonic() < began + frozen_s:
+            time.sleep(0.5)
+            screen.press("s")
+            pressed += 1
+        frozen = time.monotonic() - began
+        screen.until(lambda picture: "LINK LOST" in picture and "not sent" in picture)
         box.network.thaw()
         screen.until(lambda picture: "LINK LOST" not in picture and "PAUSED" in picture)
         assert step(box) == 2
@@ -126,6 +140,7 @@ def test_keys_over_a_stalled_link_never_act(place: Place, box: Box) -> None:
         screen.press("q")
         screen.finish()
     nothing_left(place, box)
+    record_property("figure", f"{frozen:.0f} s frozen: none of {pressed} keys acted")
 
 
 @pytest.mark.fault("W6")

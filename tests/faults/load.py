@@ -35,6 +35,7 @@ class Crowd:
 
     def __init__(self, session: str, count: int, how: str = "count") -> None:
         self.told: list[dict[str, Any]] = []
+        self.count = count
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.faults.viewers", session, str(count), how],
             stdin=subprocess.PIPE,

@@ -110,25 +110,45 @@ async def test_a_viewer_stopped_for_a_while_catches_up_and_nobody_notices(
 
 
 @pytest.mark.fault("L3")
-async def test_a_viewer_stopped_for_ever_is_dropped(record_property: Record) -> None:
-    """By the heartbeat of the connection, long before it would be forgotten for its silence."""
+@pytest.mark.parametrize("seconds", FORMS)
+async def test_a_viewer_stopped_for_ever_is_dropped(seconds: int, record_property: Record) -> None:
+    """By the heartbeat of the connection, long before it would be forgotten for its silence. Half
+    of the time for the others alone, half and until it is dropped with one stopped."""
     with running_daemon(MODEL) as daemon:
         session = await open_running(daemon)
         hub = psutil.Process(daemon.pid)
-        with crowds(session, (4,)) as (others,):
+        with crowds(session, (5, 5, 5, 4) if seconds == LONG_S else (4,)) as others:
+            count = sum(one.count for one in others) + 1
             async with DaemonClient(daemon.paths, client="test") as client:
+                await _viewers(client, count)
                 fds = hub.num_fds()
                 with crowds(session, (1,)) as (stopped,):
-                    await _viewers(client, 6)
+                    await _viewers(client, count + 1)
+                    before = time.monotonic()
+                    await asyncio.sleep(seconds / 2)
                     began = time.monotonic()
-                    stopped.send(signal.SIGSTOP)
-                    await _viewers(client, 5)
-                    gone = time.monotonic() - began
+                    with sampled(daemon.pid) as seen:
+                        stopped.send(signal.SIGSTOP)
+                        await _viewers(client, count)
+                        gone = time.monotonic() - began
+                        await asyncio.sleep(max(0.0, seconds / 2 - gone))
+                    ended = time.monotonic()
                     wait_for(lambda: hub.num_fds() <= fds)
                     stopped.send(signal.SIGCONT)
             head = await pause(daemon, session)
-            check_complete(others.finish(head), head)
-        record_property("figure", f"dropped after {gone:.1f} s; {fds} descriptors as before")
+            told = [one for crowd in others for one in crowd.finish(head)]
+            check_complete(told, head)
+        calm = percentile(late_s(told, before, began), 0.99)
+        late = percentile(late_s(told, began, ended), 0.99)
+        grown = (max(seen.rss) - seen.rss[0]) / MB
+        record_property(
+            "figure",
+            f"dropped after {gone:.1f} s; {fds} descriptors as before; the others' p99 "
+            f"{late * 1000:.0f} ms, before {calm * 1000:.0f} ms; hub {grown:+.1f} MB",
+        )
+        if seconds == LONG_S:
+            assert late <= calm * 1.4
+            assert grown < 20
 
 
 async def _viewers(client: DaemonClient, count: int) -> None:

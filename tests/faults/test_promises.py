@@ -22,6 +22,7 @@ from engine_daemon.recording.columns import Columns
 from engine_daemon.recording.reader import Recording
 from tests.daemons import running_daemon, watching
 from tests.end_to_end.command import COMMAND, Place
+from tests.end_to_end.terminal import Terminal
 from tests.export.samples import hostile
 from tests.faults.test_daemon import plain_frames
 from tests.faults.test_wire import Record, _fuzz
@@ -86,16 +87,51 @@ def forged(canary: Path) -> list[bytes]:
 def test_opening_a_recording_touches_nothing_but_it(place: Place, tmp_path: Path) -> None:
     """Exported in every format and summed up where there is no network, with every file that is
     opened and every process that is begun on record."""
-    canary = tmp_path / "canary"
-    canary.mkdir()
-    (canary / "config.json").write_text("{}")
+    canary = planted(tmp_path)
     with audited(place.env) as audit:
         for number, raw in enumerate(forged(canary)):
             file = place.cwd / f"{number}.lir"
             file.write_bytes(raw)
             for form in ("jsonl", "csv", "html", "trace", "text"):
                 _without_network(place, "export", str(file), "--to", form)
+        _touched_nothing(audit.read_text().splitlines(), place, canary)
+
+
+@pytest.mark.terminal
+@pytest.mark.fault("S8", "S7")
+def test_replaying_a_recording_touches_nothing_but_it(place: Place, tmp_path: Path) -> None:
+    """On a real terminal, there and back again."""
+    canary = planted(tmp_path)
+    with audited(place.env) as audit:
+        for number, raw in enumerate(forged(canary)):
+            file = place.cwd / f"{number}.lir"
+            file.write_bytes(raw)
+            words = [*_alone(), str(COMMAND), "replay", str(file)]
+            with Terminal(words, place.env, place.cwd) as screen:
+                screen.until("REPLAY")
+                for key, seen in (("G", "G last"), ("g", "step 0 of"), ("s", "step 1 of")):
+                    screen.press(key)
+                    screen.until(seen)
+                screen.press("?")
+                screen.until("HELP ─")
+                screen.press("escape")
+                screen.until(lambda picture: "HELP ─" not in picture)
+                screen.press("q")
+                screen.finish()
         lines = audit.read_text().splitlines()
+        # The terminal of the tests begins as a Python that becomes the command.
+        _touched_nothing([line for line in lines if "TIOCSCTTY" not in line], place, canary)
+
+
+def planted(folder: Path) -> Path:
+    """What a recording points at, as if it were a checkpoint."""
+    canary = folder / "canary"
+    canary.mkdir()
+    (canary / "config.json").write_text("{}")
+    return canary
+
+
+def _touched_nothing(lines: list[str], place: Place, canary: Path) -> None:
     assert len(lines) > 100
     assert not [line for line in lines if str(canary) in line.partition(" [")[0]]
     opened_files = {line.split(" ")[2] for line in lines if line.split(" ")[1] == "open"}
@@ -107,15 +143,20 @@ def test_opening_a_recording_touches_nothing_but_it(place: Place, tmp_path: Path
     assert not [line for line in lines if line.split(" ")[1].startswith(forbidden)]
 
 
-def _without_network(place: Place, *words: str) -> None:
+def _alone() -> list[str]:
+    """Words before a command that leave it without a network, where that is allowed."""
     namespace = ["unshare", "--map-root-user", "--net"]
     if (
         shutil.which("unshare") is None
         or subprocess.run([*namespace, "true"], capture_output=True, check=False).returncode
     ):
-        namespace = []
+        return []
+    return [str(shutil.which("unshare")), *namespace[1:]]
+
+
+def _without_network(place: Place, *words: str) -> None:
     done = subprocess.run(
-        [*namespace, COMMAND, *words],
+        [*_alone(), COMMAND, *words],
         env=place.env,
         cwd=place.cwd,
         capture_output=True,

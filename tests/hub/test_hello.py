@@ -1,6 +1,8 @@
 """Who joins is answered by the hub, whatever the engine is at: never after it."""
 
 import signal
+import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -32,6 +34,42 @@ def greeted(daemon: Daemon) -> State:
 def only_session(state: State) -> SessionInfo:
     (session,) = state.sessions
     return session
+
+
+EXPECTED = {
+    "loading": ({"starting", "loading"}, "waiting"),
+    "paused": ({"ready", "busy"}, "paused"),
+    "running": ({"ready", "busy"}, "running"),
+}
+
+
+@pytest.mark.parametrize("state", EXPECTED)
+async def test_hello_is_answered_in_every_state(
+    state: str, record_property: Callable[[str, object], None]
+) -> None:
+    """Promised within a second; the model of the first one would load for ten minutes."""
+    model = "scripted:load_ms=600000" if state == "loading" else "scripted:rate=200,context=100000"
+    with directories():
+        daemon = Daemon(model).start(wait="hub")
+        try:
+            run_to = None if state == "running" else 0
+            async with watching(daemon.paths, run_to=run_to) as watch:
+                if state != "loading":
+                    await watch.until(
+                        lambda c: len(c) > 3 if state == "running" else c.stop is not None
+                    )
+                took, seen = [], set()
+                for _ in range(5):
+                    began = time.monotonic()
+                    welcomed = greeted(daemon)
+                    took.append(time.monotonic() - began)
+                    seen.add((welcomed.engine.word, only_session(welcomed).status))
+            words, status = EXPECTED[state]
+            assert {word for word, _ in seen} <= words
+            assert {found for _, found in seen} == {status}
+        finally:
+            daemon.stop()
+    record_property("figure", f"{state}: welcomed within {max(took) * 1000:.0f} ms")
 
 
 async def test_who_joins_in_the_middle_of_a_prefill_is_welcomed_before_it_ends() -> None:

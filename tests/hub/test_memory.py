@@ -51,3 +51,16 @@ async def test_memory_that_runs_out_in_a_step_stops_that_session_and_no_other() 
                     assert columns.stop is not None
                     assert columns.stop.reason == "goal", columns.stop
             assert other.client.state.engine.engine == 1
+            # And a fresh worker, for who asks for one.
+            await other.client.command(cmd.KillEngine())
+            await other.until(
+                lambda _: (
+                    (other.client.state.engine.engine, other.client.state.engine.word)
+                    == (2, "ready")
+                )
+            )
+            await other.run_to(8)
+            columns = await other.standing(8)
+            assert len(columns) == 8
+            assert [branch.id for branch in columns.branches()] == [0]
+            assert [seq for seq, _ in other.events] == list(range(other.columns.next))

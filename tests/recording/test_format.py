@@ -4,7 +4,7 @@ import os
 import random
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -89,7 +89,9 @@ def test_a_whole_log_is_read_frame_by_frame(tmp_path: Path) -> None:
 
 
 @pytest.mark.fault("R4")
-def test_cut_at_every_byte_gives_the_whole_frames_before_it(tmp_path: Path) -> None:
+def test_cut_at_every_byte_gives_the_whole_frames_before_it(
+    tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
     path = tmp_path / "a.lir"
     path.write_bytes(RAW)
     fd = os.open(path, os.O_RDWR)
@@ -104,6 +106,7 @@ def test_cut_at_every_byte_gives_the_whole_frames_before_it(tmp_path: Path) -> N
             assert found[-1] == Tail(STARTS[whole], rest, rest > 0)
     finally:
         os.close(fd)
+    record_property("figure", f"{len(FRAMES)} frames, {len(RAW)} cuts: 0 wrong")
 
 
 @pytest.mark.fault("R5")

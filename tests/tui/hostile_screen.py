@@ -49,7 +49,8 @@ def story(kind: str) -> Story:
         told.predict(rows).pick(k, piece, 0.3, special=k % 7 == 0)
     told.predict([(j, other, 0.002) for j, other in enumerate(tokens[-40:])]).stop("pause")
     base: dict[str, Any] = {"t_ns": 1, "wall_ns": 1, "step": told.step}
-    for number, piece in enumerate(tokens[:300:12], start=1):
+    markup = pieces("hostile").index(b"[@click=app.quit]x")
+    for number, piece in enumerate([*tokens[:300:12], tokens[markup]], start=1):
         text = piece.decode("utf-8", "surrogateescape").encode("utf-8", "replace").decode()
         told.add(
             Noted(who=text, text=text, **base),

@@ -57,9 +57,15 @@ class FakeSource:
         self.followed: dict[str, int] = {}
         self.leased: list[tuple[LeaseWord, str]] = []
         self.number = 0
+        self.observer = False
         self._queue: asyncio.Queue[Update] = asyncio.Queue()
         self._answers: asyncio.Event = asyncio.Event()
         self._answers.set()
+
+    @property
+    def observes(self) -> bool:
+        """By default it may command."""
+        return self.observer
 
     @property
     def me(self) -> bytes | None:

@@ -47,6 +47,7 @@ HOSTILE = [
     b"\xf0\x9f\x98",
     b"\xe2\x98",
     b"[/][b][@click=app.quit]x[/]",
+    b"[@click=app.quit]x",
     b"[bold red]$primary{x}",
     "\u00ad\u034f\u115f\u3164\u2800\ufe0f".encode(),
 ]

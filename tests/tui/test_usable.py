@@ -52,8 +52,13 @@ async def test_a_closed_session_offers_what_can_still_be_done() -> None:
         assert source.sent == []
 
 
-async def test_an_observer_is_offered_looking_only() -> None:
-    async with screen(observe=True, size=WIDE) as (pilot, app, source):
+@pytest.mark.parametrize("asked", [True, False])
+async def test_an_observer_is_offered_looking_only(asked: bool) -> None:
+    """Whether it asked to watch, or the daemon lets it do no more."""
+    served = FakeSource(paused())
+    served.observer = True
+    async with screen(source=served, observe=asked, size=WIDE) as (pilot, app, source):
+        await until(pilot, lambda: "OBSERVING" in rows(app, "status")[0])
         await offers(pilot, app, set())
         await pilot.press("S")
         await offers(pilot, app, {"step"})  # on, to the head

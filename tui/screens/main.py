@@ -87,6 +87,7 @@ class MainScreen(BranchActions, BreakpointKeys, Measuring, People, Arranging):
         self.view.state = source.state
         self.view.holds = source.holds
         self.view.me = lambda: source.me
+        self._observe = self.view.observing = self._observe or source.observes
         self.control = Control(source, self.view, observe=self._observe)
         self.feed = self.make_feed(source, self.control.carry_on)
         self.paint()

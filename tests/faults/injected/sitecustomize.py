@@ -4,9 +4,11 @@
 `LLM_INSPECT_TEST_AUDIT`: a file that gets a line for each audit event that a test wants to see.
 `LLM_INSPECT_TEST_HOLD`: a file; a worker waits for its lock in C, holding Python, when it starts
 and at SIGUSR2.
+`LLM_INSPECT_TEST_PEAK`: a file that gets the peak of each process's memory when it ends, in bytes.
 `LLM_INSPECT_TEST_HOME_ON`: a kind of filesystem; $HOME is a mount of that kind in the mount table.
 """
 
+import atexit
 import ctypes
 import fcntl
 import os
@@ -18,6 +20,7 @@ from pathlib import Path
 _CLOCK = os.environ.get("LLM_INSPECT_TEST_CLOCK")
 _AUDIT = os.environ.get("LLM_INSPECT_TEST_AUDIT")
 _HOLD = os.environ.get("LLM_INSPECT_TEST_HOLD")
+_PEAK = os.environ.get("LLM_INSPECT_TEST_PEAK")
 _HOME_ON = os.environ.get("LLM_INSPECT_TEST_HOME_ON")
 
 
@@ -69,6 +72,17 @@ def _hold(path: str) -> None:
         wait()
 
 
+def _tell_peak(path: str) -> None:
+    def tell() -> None:
+        # Not getrusage: what it tells began with the memory of the process that forked this one.
+        status = Path("/proc/self/status").read_text("utf-8")
+        (line,) = (line for line in status.splitlines() if line.startswith("VmHWM:"))
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(f"{int(line.split()[1]) * 1024}\n")
+
+    atexit.register(tell)
+
+
 def _mount_home(kind: str) -> None:
     real = Path.read_text
     entry = f"9999 1 0:99 / {os.environ['HOME']} rw shared:1 - {kind} nas:/home rw\n"
@@ -86,5 +100,7 @@ if _AUDIT:
     _audit(_AUDIT)
 if _HOLD:
     _hold(_HOLD)
+if _PEAK:
+    _tell_peak(_PEAK)
 if _HOME_ON:
     _mount_home(_HOME_ON)
