@@ -29,9 +29,9 @@ lint: test-setup
 types: test-setup
 	$(BIN)/mypy
 
-# Four at once, also on two cores: many of them wait for processes.
+# Five at once, also on two cores: many of them wait for processes.
 unit: test-setup
-	$(BIN)/pytest -n 4 --dist loadgroup -m "not soak"
+	$(BIN)/pytest -n 5 --dist loadgroup -m "not soak"
 
 bench: test-setup  ## figures, never a pass or a fail
 	$(BIN)/python -m tests.bench

@@ -182,9 +182,14 @@ def test_the_command_line_counts_more_than_the_section() -> None:
 
 def test_asked_options_are_put_into_those_of_the_daemon() -> None:
     before = DaemonOptions(engine=EngineOptions(model="m", cache_dir="/c"), idle_exit_s=60)
-    after = Asked(engine="scripted", idle_exit_s=math.inf).applied_to(before)
-    assert after.engine == EngineOptions(backend="scripted", model="m", cache_dir="/c")
+    after = Asked(dtype="fp32", idle_exit_s=math.inf).applied_to(before)
+    assert after.engine == EngineOptions(model="m", dtype="fp32", cache_dir="/c")
     assert after.idle_exit_s is None
+    # A model goes with its engine.
+    other = Asked(engine="scripted").applied_to(before).engine
+    assert other == EngineOptions(backend="scripted", cache_dir="/c")
+    both = Asked(engine="scripted", model="scripted:rate=9").applied_to(before).engine
+    assert both.model == "scripted:rate=9"
 
 
 def test_each_of_several_devices_has_one_rank() -> None:

@@ -261,7 +261,9 @@ def test_two_ranks_of_a_hybrid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             assert (stacks.ask, "MainThread" in stacks.text) == (7 + rank, True)
 
 
-@pytest.mark.parametrize("kind", ["llama of 4", "qwen3_5 of 4"])
+@pytest.mark.parametrize(
+    "kind", [pytest.param("llama of 4", marks=pytest.mark.soak), "qwen3_5 of 4"]
+)
 def test_four_ranks(tmp_path: Path, kind: str) -> None:
     folder = save_tiny(tmp_path / "tiny", kind)
     expected = walk(OneRank(folder))
