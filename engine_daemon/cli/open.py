@@ -28,6 +28,8 @@ from engine_daemon.recording.reader import Recording
 
 _TOLD_S: Final = 10.0
 """How long the daemon's next word on its sessions may take."""
+_REJECTED_S: Final = 1.0
+"""One that is not there by then was closed again, or the daemon is slow."""
 _LOOK_S: Final = 0.02
 
 
@@ -90,9 +92,13 @@ async def _reopen(target: Target, session: str, name: str) -> SessionInfo:
     client = DaemonClient(target.paths, who=name, client="open", reconnect=False)
     async with attached_or_gone(client):
         await client.command(Reopen(session=session), session)
-        deadline = time.monotonic() + _TOLD_S
+        began, looked = time.monotonic(), False
         while (found := _found(client.state, session)) is None:
-            if time.monotonic() > deadline:  # as one whose prompt cannot be used is closed again
+            waited = time.monotonic() - began
+            if waited > _REJECTED_S and not looked:
+                looked = True
+                _check_not_rejected(target.paths.recordings / f"{session}.lir")
+            if waited > _TOLD_S:
                 raise InspectError(
                     f"{session} did not stay open",
                     f"llm-inspect sessions show {session}",
@@ -101,6 +107,16 @@ async def _reopen(target: Target, session: str, name: str) -> SessionInfo:
                 )
             await asyncio.sleep(_LOOK_S)
     return found
+
+
+def _check_not_rejected(path: Path) -> None:
+    """One whose prompt this model cannot use is closed at once, and its log says why."""
+    with Recording.open(path) as recording:
+        rejected = recording.columns().rejected
+    if rejected is not None:
+        raise InspectError(
+            rejected.message, rejected.hint, exit_code=Exit.DAEMON, code=rejected.code
+        )
 
 
 def _found(state: State, session: str) -> SessionInfo | None:

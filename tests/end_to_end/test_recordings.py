@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from engine_daemon.protocol.codec import unpack_event
-from engine_daemon.protocol.events import Closed, Event, Opened, SessionSet
+from engine_daemon.protocol.events import Closed, EngineStarted, Event, Opened, SessionSet
 from engine_daemon.recording.format import frame
 from engine_daemon.recording.reader import Recording
 from engine_daemon.recording.writer import LogWriter
@@ -99,6 +99,19 @@ def cut_before(raw: bytes, kind: type[Event]) -> bytes:
                 lambda one: not isinstance(unpack_event(one[1]), kind), recording.events()
             )
             return b"".join(frame(seq, packed) for seq, packed in before)
+
+
+def test_one_whose_prompt_the_model_cannot_read_says_so(place: Place) -> None:
+    """It ends before it says which model it was made with."""
+    (place.cwd / "ids.json").write_text("[7, 550]")
+    wide = ("--engine", "scripted", "--model", "scripted:vocab=600")
+    place.run("run", *wide, "--prompt-ids", "ids.json", "--steps", "2", "--record", "wide.lir")
+    begun = cut_before((place.cwd / "wide.lir").read_bytes(), EngineStarted)
+    (place.cwd / "begun.lir").write_bytes(begun)
+    place.run("daemon", "restart", "--model", "scripted")
+    refused = place.run("open", "begun.lir", code=4)
+    assert "the prompt has the id 550; the model's vocabulary ends at" in refused.err
+    assert "did not stay open" not in refused.err
 
 
 def test_a_cut_one_goes_on_from_what_is_sound_and_a_damaged_one_does_not(place: Place) -> None:

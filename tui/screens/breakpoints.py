@@ -20,6 +20,7 @@ from tui.screens.keys import KeysBar
 from tui.text import SafeText, show_text
 from tui.view import View
 from tui.widgets.choices import Choices
+from tui.widgets.line import Line
 from tui.widgets.typed_ahead import TypedAhead
 
 _HINT = 'entropy>3 · p(eos)>0.5 · token=" Ku" · text~"x" · ms>3x · and or not'
@@ -45,7 +46,7 @@ class BreakpointsScreen(TypedAhead, Dialog[str | None]):
         """The line, what is wrong with it, the list."""
         with Vertical(id="breakpoints", classes="dialog") as box:
             box.border_title = "BREAKPOINTS"
-            yield Input(placeholder="stop where …", id="condition", compact=True)
+            yield Line(placeholder="stop where …", id="condition", compact=True)
             yield Static(Content(_HINT), id="complaint")
             yield Choices(id="condition-list")
             yield KeysBar(["breakpoints"])

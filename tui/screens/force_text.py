@@ -11,6 +11,7 @@ from textual.widgets import Input, Static
 from tui.keymap import bindings
 from tui.screens.dialog import Dialog
 from tui.screens.keys import KeysBar
+from tui.widgets.line import Line
 from tui.widgets.typed_ahead import TypedAhead
 
 
@@ -27,7 +28,7 @@ class ForceTextScreen(TypedAhead, Dialog[str | None]):
         """The line and the keys."""
         with Vertical(id="force-text", classes="dialog") as box:
             box.border_title = "FORCE TEXT"
-            yield Input(id="text", compact=True)
+            yield Line(id="text", compact=True)
             yield Static(Content(f"Appended {self._where}. A leading space counts."))
             yield KeysBar(["text"])
 

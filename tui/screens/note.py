@@ -3,6 +3,8 @@
 Gives the text back; whoever asked sends it.
 """
 
+from typing import Final
+
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
@@ -11,7 +13,10 @@ from textual.widgets import Input, Static
 from tui.keymap import bindings
 from tui.screens.dialog import Dialog
 from tui.screens.keys import KeysBar
+from tui.widgets.line import Line
 from tui.widgets.typed_ahead import TypedAhead
+
+_MOST: Final = 500
 
 
 class NoteScreen(TypedAhead, Dialog[str | None]):
@@ -27,13 +32,19 @@ class NoteScreen(TypedAhead, Dialog[str | None]):
         """The line and the keys."""
         with Vertical(id="note", classes="dialog") as box:
             box.border_title = "NOTE"
-            yield Input(id="note-text", max_length=500, compact=True)
-            yield Static(Content(f"At step {self._step}; kept in the recording. ' lists all."))
+            yield Line(id="note-text", max_length=_MOST, compact=True)
+            words = f"At step {self._step}; kept in the recording. ' lists all."
+            yield Static(Content(words), id="complaint")
             yield KeysBar(["note"])
 
     def on_mount(self) -> None:
         """Type at once."""
         self.query_one(Input).focus()
+
+    def on_line_clipped(self) -> None:
+        """Not all that was pasted is there."""
+        told = f"A note has {_MOST} characters at most: the rest is left out."
+        self.query_one("#complaint", Static).update(Content(told))
 
     def on_input_submitted(self) -> None:
         """Enter, after all that was typed before it."""
