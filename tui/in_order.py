@@ -39,9 +39,9 @@ class InOrder:
         if self._under_way is None:
             await self._go_on()
 
-    async def back(self, behind: Message | None) -> None:
-        """A key has been all the way; None when nobody waits for that any longer."""
-        if behind is None or behind is self._under_way:
+    async def back(self, behind: Message) -> None:
+        """A key has been all the way, or is waited for no longer."""
+        if behind is self._under_way:
             self._under_way = None
             if self._patience is not None:
                 self._patience.cancel()
@@ -57,4 +57,4 @@ class InOrder:
                 self._under_way = behind
                 give_up = self._app.call_later
                 loop = asyncio.get_running_loop()
-                self._patience = loop.call_later(PATIENCE_S, give_up, self.back, None)
+                self._patience = loop.call_later(PATIENCE_S, give_up, self.back, behind)

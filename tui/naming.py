@@ -11,14 +11,13 @@ from tui.acts import who_text
 from tui.text import SafeText, clip
 from tui.view import View
 
-_ID_DIGITS: Final = 4
 _CELLS: Final = 24
 
 
 def which(viewer: ViewerInfo, people: Sequence[ViewerInfo]) -> str:
     """` #22a3` where the name alone does not tell which of these it is; else nothing."""
     several = sum(one.who == viewer.who for one in people) > 1
-    return f" #{viewer.viewer.hex()[:_ID_DIGITS]}" if several else ""
+    return f" {viewer.sign}" if several else ""
 
 
 def holder_text(view: View, who: str, cells: int = _CELLS) -> SafeText:

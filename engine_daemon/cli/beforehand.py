@@ -5,14 +5,13 @@ Reads configuration files of models, and asks a process of the engine's; loads n
 
 import json
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from engine_daemon.accounts import check_accounts
+from engine_daemon.cli.engine_process import answer
 from engine_daemon.config import Asked, DaemonOptions
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.model_store import DEMO_NAME, cached_models, find_cached
@@ -22,8 +21,6 @@ from engine_daemon.protocol.worker import EngineOptions
 from engine_daemon.shares import why_not
 
 _MODULE: Final = "engine_daemon.worker.startable"
-_ASKED_S: Final = 120.0
-"""A first import of torch from a slow disk takes long."""
 
 
 def check_startable(options: DaemonOptions) -> None:
@@ -46,20 +43,11 @@ def check_startable(options: DaemonOptions) -> None:
 
 def _ask_engine(engine: EngineOptions) -> None:
     """What a process of the engine's has against it; silent where that cannot say."""
-    words = [sys.executable, "-P", "-m", _MODULE, msgspec.json.encode(engine).decode()]
     try:
-        done = subprocess.run(
-            words,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_ASKED_S,
-            cwd="/",
-            check=False,
-        )
-        told = json.loads(done.stdout)
+        (line,) = answer(_MODULE, msgspec.json.encode(engine).decode())
+        told = json.loads(line)
         why, hint = str(told["why"]), str(told["hint"])
-    except (OSError, subprocess.TimeoutExpired, ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError):
         return
     if why:
         raise _refused(why, hint)

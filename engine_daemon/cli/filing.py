@@ -25,17 +25,15 @@ from engine_daemon.client import DaemonClient
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.export.objects import Line
 from engine_daemon.lookup import is_running
-from engine_daemon.protocol.codec import pack_event, unpack_event
+from engine_daemon.protocol.codec import pack_event
 from engine_daemon.protocol.commands import AnyCommand, Release, Rename
-from engine_daemon.protocol.events import Renamed, SessionSet
+from engine_daemon.protocol.events import Renamed
 from engine_daemon.recording.columns import Columns
 from engine_daemon.recording.folder import pin
 from engine_daemon.recording.reader import Recording
 from engine_daemon.recording.writer import LogError, LogWriter
 
 _TITLE_CHARACTERS: Final = 200
-_OPENING: Final = 8
-"""What a session is set to stands among so many first events."""
 _PATIENCE_S: Final = 5.0
 """With others who change the same recording."""
 
@@ -184,14 +182,9 @@ def keep(arguments: list[str], given: Given) -> int:
 
 
 def _is_private(path: Path) -> bool:
-    """Its opening said so: one of the first events."""
     with Recording.open(path) as recording:
-        for seq in range(min(_OPENING, recording.next)):
-            packed = recording.event(seq)
-            event = None if packed is None else unpack_event(packed)
-            if isinstance(event, SessionSet):
-                return event.private
-    return False
+        settings = recording.session_set()
+    return settings is not None and settings.private
 
 
 def remove(arguments: list[str], given: Given) -> int:

@@ -3,13 +3,13 @@
 import json
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
+from engine_daemon.cli.engine_process import answer
 from engine_daemon.cli.options import Given
 from engine_daemon.cli.output import tell, write_out
 from engine_daemon.cli.table import table
@@ -19,8 +19,6 @@ from engine_daemon.sizes import sized
 
 _MODULE: Final = "engine_daemon.worker.fits"
 _ASKING: Final = "…"
-_ASKED_S: Final = 120.0
-"""A first import of torch from a slow disk takes long."""
 
 
 def main(given: Given) -> int:
@@ -71,22 +69,13 @@ def _word(why: str | None) -> str:
 
 def _reasons(models: Sequence[CachedModel]) -> list[str | None]:
     """Why each would not be loaded now, empty where it would be; None where nobody can say, as
-    without the engine. Asked of a process of the engine's: torch is its alone."""
+    without the engine."""
     unknown: list[str | None] = [None] * len(models)
     if not models:
         return unknown
-    words = [sys.executable, "-P", "-m", _MODULE, *(str(m.path.absolute()) for m in models)]
     try:
-        done = subprocess.run(
-            words,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_ASKED_S,
-            cwd="/",
-            check=False,
-        )
-        told: list[str | None] = [json.loads(line)["why"] for line in done.stdout.splitlines()]
-    except (OSError, subprocess.TimeoutExpired, ValueError):
+        lines = answer(_MODULE, *(str(m.path.absolute()) for m in models))
+        told: list[str | None] = [json.loads(line)["why"] for line in lines]
+    except ValueError:
         return unknown
     return told if len(told) == len(models) else unknown

@@ -5,7 +5,6 @@ Knows the state and its words; changes nothing.
 
 import json
 import time
-from typing import Final
 
 import msgspec
 
@@ -19,9 +18,6 @@ from engine_daemon.lookup import read_connection
 from engine_daemon.protocol.codec import VERSION
 from engine_daemon.protocol.state import EngineState, SessionInfo, State, ViewerInfo, WeightsCheck
 from engine_daemon.stages import stage_text
-
-_ID_DIGITS: Final = 4
-"""Of the id of a viewer, as the screen shows it."""
 
 
 def asks(viewer: ViewerInfo) -> bool:
@@ -77,7 +73,7 @@ def viewer_text(viewer: ViewerInfo, *, alone: bool) -> str:
         parts.append(f"{viewer.lag} event{'s' * (viewer.lag != 1)} behind")
     if viewer.holds:
         parts.append(f"lease {' '.join(viewer.holds)}")
-    which = "" if alone else f" #{viewer.viewer.hex()[:_ID_DIGITS]}"
+    which = "" if alone else f" {viewer.sign}"
     return f"{viewer.who}{which}: {', '.join(parts)}"
 
 

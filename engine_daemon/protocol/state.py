@@ -117,6 +117,11 @@ class ViewerInfo(Record, frozen=True, kw_only=True):
     holds: list[str] = msgspec.field(default_factory=list)
     uid: int | None = None
 
+    @property
+    def sign(self) -> str:
+        """What tells it from others of its name: `#` and the beginning of its id."""
+        return f"#{self.viewer.hex()[:4]}"
+
 
 class State(Record, frozen=True, kw_only=True):
     """The whole of it. `idle_exit_s` None = never leaves by itself."""

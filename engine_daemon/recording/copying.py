@@ -3,7 +3,6 @@
 Everything but the first event is copied byte for byte. Knows files; asks nobody.
 """
 
-import contextlib
 import os
 from pathlib import Path
 from typing import Final
@@ -11,8 +10,7 @@ from typing import Final
 import msgspec
 
 from engine_daemon.errors import Exit, InspectError
-from engine_daemon.protocol.codec import WireError, pack_event, unpack_event
-from engine_daemon.protocol.events import SessionSet
+from engine_daemon.protocol.codec import pack_event
 from engine_daemon.recording.folder import SUFFIX
 from engine_daemon.recording.format import frame
 from engine_daemon.recording.reader import Recording
@@ -24,7 +22,7 @@ def check_continuable(recording: Recording) -> None:
     """Raise InspectError (exit 4) where something in the middle is lost: a session is its log. So
     it is where it ends before what the session is to do."""
     if recording.state in ("ok", "open", "cut") and recording.opened is not None:
-        if _has_begun(recording):
+        if recording.session_set() is not None:
             return
         lost = "it ends before its prompt"
     else:
@@ -35,14 +33,6 @@ def check_continuable(recording: Recording) -> None:
         exit_code=Exit.DAEMON,
         code="damaged",
     )
-
-
-def _has_begun(recording: Recording) -> bool:
-    for _, packed in recording.events():
-        with contextlib.suppress(WireError):
-            if isinstance(unpack_event(packed), SessionSet):
-                return True
-    return False
 
 
 def copy_into(folder: Path, recording: Recording, session: str, host: str, name: str) -> Path:

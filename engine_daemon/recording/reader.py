@@ -9,12 +9,13 @@ import stat
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Final, Literal, Self
 
 from engine_daemon.errors import Exit, InspectError
 from engine_daemon.protocol.codec import WireError, unpack_event
-from engine_daemon.protocol.events import FORMAT, Event, Opened, Renamed, UnknownEvent
+from engine_daemon.protocol.events import FORMAT, Event, Opened, Renamed, SessionSet, UnknownEvent
 from engine_daemon.recording.bulk import fold_run
 from engine_daemon.recording.columns import Columns
 from engine_daemon.recording.ending import LAST_EVENTS, closed_by
@@ -23,6 +24,8 @@ from engine_daemon.recording.format import HEADER, Hole, Run, Tail, Window, form
 RecordingState = Literal["ok", "open", "cut", "damaged", "newer", "foreign"]
 _TAG_BYTES: Final = 16
 """Of a packed event, in which its kind lies."""
+_OPENING: Final = 8
+"""What a session is set to stands among so many first events."""
 _UNREADABLE: Final = ("newer", "foreign")
 
 
@@ -213,6 +216,15 @@ class Recording:
         if i == len(self._seqs) or self._seqs[i] != seq:
             return None
         return self._payload(Window(self._fd, chunk=HEADER.size), i)
+
+    def session_set(self) -> SessionSet | None:
+        """What the session was set to at its opening; None where it ends before that, or has lost
+        it. Raises as `check` does."""
+        for _, packed in islice(self.events(), _OPENING):
+            event = _unpacked(packed)
+            if isinstance(event, SessionSet):
+                return event
+        return None
 
     def columns(self) -> Columns:
         """Everything folded; what is missing or is no event of ours is skipped and flagged."""

@@ -43,7 +43,7 @@ class Series:
 
 
 def load_beside(then: Callable[[], object]) -> None:
-    """Load plotext on a thread of its own, once; `then` is called on it when that is over."""
+    """Load plotext on a thread of its own; `then` is called on it when that is over."""
 
     def load() -> None:
         try:
